@@ -1,0 +1,301 @@
+"""What a model author writes: stages, edges, outputs and tasks of one pipeline.
+
+In: plain values. Out: a validated PipelineSpec and the Route of a request through it.
+Does not know: replicas, devices, processes, or any model's code (names are import paths).
+"""
+
+import re
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from antiphon.errors import ConfigError, UnsupportedModalityError
+from antiphon.ids import edge_name
+
+DTYPES = ("uint8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "bool")
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+class Modality(StrEnum):
+    """What a client sends or receives."""
+
+    TEXT = "text"
+    AUDIO = "audio"
+    IMAGE = "image"
+
+
+class EngineKind(StrEnum):
+    """Which StageEngine runs a stage."""
+
+    GENERATION = "generation"
+    LLAMA_CPP = "llama_cpp"
+
+
+class Lane(StrEnum):
+    """Where a declared output may go."""
+
+    HANDOFF = "handoff"
+    CLIENT = "client"
+    BOTH = "both"
+
+
+class Layout(StrEnum):
+    """PER_ROW: one row per token or frame along axis 0. WHOLE: one array that belongs to the request."""
+
+    PER_ROW = "per_row"
+    WHOLE = "whole"
+
+
+class Policy(StrEnum):
+    """What a second array of the same key does: APPEND along axis 0, or REPLACE (WHOLE only)."""
+
+    APPEND = "append"
+    REPLACE = "replace"
+
+
+class ClientKind(StrEnum):
+    """Which client-lane message an output becomes."""
+
+    TEXT = "text"
+    TOKENS = "tokens"
+    AUDIO = "audio"
+    IMAGE = "image"
+
+
+class StartWhen(StrEnum):
+    """When a consumer may start on an edge's input."""
+
+    FIRST_CHUNK = "first_chunk"
+    ALL_CHUNKS = "all_chunks"
+
+
+@dataclass(frozen=True)
+class OutputSpec:
+    """One key that a stage produces, declared once.
+
+    dtype is a numpy dtype name; row_shape is the shape behind axis 0 (None = any size); `client` says
+    which client-lane message a key on the CLIENT or BOTH lane becomes.
+    """
+
+    key: str
+    lane: Lane
+    dtype: str
+    row_shape: tuple[int | None, ...] = ()
+    layout: Layout = Layout.PER_ROW
+    policy: Policy = Policy.APPEND
+    client: ClientKind | None = None
+
+    def problems(self, stage: str) -> list[str]:
+        """Everything wrong with this declaration, each as one sentence."""
+        where = f"stage {stage}, output {self.key!r}"
+        found = []
+        if self.dtype not in DTYPES:
+            found.append(f"{where}: unknown dtype {self.dtype!r}; one of {', '.join(DTYPES)}")
+        if self.layout is Layout.PER_ROW and self.policy is Policy.REPLACE:
+            found.append(f"{where}: rows cannot be replaced; use layout=WHOLE or policy=APPEND")
+        if (self.client is None) is not (self.lane is Lane.HANDOFF):
+            found.append(f"{where}: `client` must be given for the lanes CLIENT and BOTH, and only for them")
+        return found
+
+
+@dataclass(frozen=True)
+class StageSpec:
+    """One network (or processing step) in a process of its own.
+
+    `model` is "package.module:Class", imported only in the stage's process. `max_num_seqs` bounds the
+    requests that are in the engine at once, `max_batch_size` those of one step.
+    """
+
+    name: str
+    engine: EngineKind
+    model: str
+    outputs: tuple[OutputSpec, ...] = ()
+    max_num_seqs: int = 32
+    max_batch_size: int = 8
+
+    def output(self, key: str) -> OutputSpec | None:
+        """The declaration of `key`, or None."""
+        return next((output for output in self.outputs if output.key == key), None)
+
+    @property
+    def client_kinds(self) -> frozenset[ClientKind]:
+        """The kinds of client-lane messages this stage may make."""
+        return frozenset(output.client for output in self.outputs if output.client is not None)
+
+
+@dataclass(frozen=True)
+class ChunkPlan:
+    """How many rows make a chunk: at least `first_rows` in the first one, at least `rows` in later ones.
+
+    None for both is WHOLE: one chunk when the producer has finished.
+    """
+
+    first_rows: int | None
+    rows: int | None
+
+    @property
+    def is_whole(self) -> bool:
+        """True if nothing leaves before the producer has finished."""
+        return self.first_rows is None or self.rows is None
+
+
+WHOLE = ChunkPlan(None, None)
+
+
+@dataclass(frozen=True)
+class EdgeSpec:
+    """A hand-off from one stage to the next: which keys, in which chunks, and when the consumer starts."""
+
+    producer: str
+    consumer: str
+    keys: tuple[str, ...]
+    chunk_plan: ChunkPlan = ChunkPlan(1, 1)
+    start_when: StartWhen = StartWhen.FIRST_CHUNK
+
+    @property
+    def name(self) -> str:
+        """`thinker->talker`."""
+        return edge_name(self.producer, self.consumer)
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """What a client can ask for: where a request enters, by its input, and where each output modality leaves."""
+
+    name: str
+    entries: dict[Modality, str]
+    finals: dict[Modality, str]
+
+
+@dataclass(frozen=True)
+class Route:
+    """The part of a pipeline that one request crosses: stages in topological order."""
+
+    task: str
+    entry: str
+    finals: tuple[str, ...]
+    stages: tuple[str, ...]
+    edges: tuple[EdgeSpec, ...]
+
+
+@dataclass(frozen=True)
+class VoiceSpec:
+    """A voice that clients may name, and the names it also answers to."""
+
+    name: str
+    language: str
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PipelineSpec:
+    """A whole multi-stage model. `frontend` ("package.module:Class") turns a task's inputs into entry arrays."""
+
+    name: str
+    stages: tuple[StageSpec, ...]
+    edges: tuple[EdgeSpec, ...]
+    tasks: tuple[TaskSpec, ...]
+    frontend: str
+    extra: str = ""
+    voices: tuple[VoiceSpec, ...] = field(default=())
+    sample_rate: int = 24_000
+
+    def stage(self, name: str) -> StageSpec:
+        """The stage called `name`; KeyError if there is none."""
+        for stage in self.stages:
+            if stage.name == name:
+                return stage
+        raise KeyError(name)
+
+    def task(self, name: str) -> TaskSpec:
+        """The task called `name`; UnsupportedModalityError naming the tasks there are."""
+        for task in self.tasks:
+            if task.name == name:
+                return task
+        known = ", ".join(task.name for task in self.tasks)
+        raise UnsupportedModalityError(f"pipeline {self.name} has no task {name!r}; it has {known}", param="model")
+
+    def out_edges(self, stage: str) -> tuple[EdgeSpec, ...]:
+        """The edges that leave `stage`."""
+        return tuple(edge for edge in self.edges if edge.producer == stage)
+
+    def route(self, task_name: str, inputs: frozenset[Modality], outputs: frozenset[Modality]) -> Route:
+        """The stages a request crosses: those between its entry and the finals of the modalities it asked for.
+
+        The entry is that of the task's last-listed entry modality that the request carries.
+        """
+        task = self.task(task_name)
+        unknown = sorted(outputs - task.finals.keys()) or sorted(inputs - task.entries.keys())
+        if unknown or not outputs:
+            raise UnsupportedModalityError(
+                f"task {task_name} takes {', '.join(task.entries)} and gives {', '.join(task.finals)}, "
+                f"not {', '.join(unknown) or 'nothing'}",
+                param="modalities",
+            )
+        entry = next(stage for modality, stage in reversed(task.entries.items()) if modality in inputs)
+        finals = tuple(stage for modality, stage in task.finals.items() if modality in outputs)
+        useful = self._closure({entry}, forward=True) & self._closure(set(finals), forward=False)
+        stages = tuple(stage.name for stage in self.stages if stage.name in useful)
+        edges = tuple(e for e in self.edges if e.producer in useful and e.consumer in useful)
+        return Route(task_name, entry, finals, stages, edges)
+
+    def _closure(self, names: set[str], *, forward: bool) -> set[str]:
+        reached = set(names)
+        steps = [(e.producer, e.consumer) if forward else (e.consumer, e.producer) for e in self.edges]
+        while more := {target for source, target in steps if source in reached} - reached:
+            reached |= more
+        return reached
+
+    def validate(self) -> None:
+        """Raise ConfigError with every problem of the pipeline at once."""
+        problems = [*_duplicates("stage", [s.name for s in self.stages])]
+        for stage in self.stages:
+            if not _NAME.fullmatch(stage.name):
+                problems.append(f"stage {stage.name!r}: a name is lower-case letters, digits and _")
+            problems += _duplicates(f"stage {stage.name}, output", [o.key for o in stage.outputs])
+            for output in stage.outputs:
+                problems += output.problems(stage.name)
+        problems += _duplicates("edge", [e.name for e in self.edges])
+        for edge in self.edges:
+            problems += self._edge_problems(edge)
+        for task in self.tasks:
+            problems += self._task_problems(task)
+        if problems:
+            raise ConfigError([f"pipeline {self.name}: {problem}" for problem in problems])
+
+    def _edge_problems(self, edge: EdgeSpec) -> list[str]:
+        order = [stage.name for stage in self.stages]
+        missing = [name for name in (edge.producer, edge.consumer) if name not in order]
+        if missing:
+            return [f"edge {edge.name}: there is no stage {name!r}" for name in missing]
+        problems = []
+        if order.index(edge.producer) >= order.index(edge.consumer):
+            problems.append(f"edge {edge.name}: list {edge.producer} before {edge.consumer}; edges go forward")
+        for key in edge.keys:
+            output = self.stage(edge.producer).output(key)
+            if output is None or output.lane is Lane.CLIENT:
+                problems.append(f"edge {edge.name}: {edge.producer} does not declare {key!r} for the hand-off lane")
+        return problems
+
+    def _task_problems(self, task: TaskSpec) -> list[str]:
+        names = {stage.name for stage in self.stages}
+        used = [*task.entries.values(), *task.finals.values()]
+        problems = [f"task {task.name}: there is no stage {name!r}" for name in used if name not in names]
+        if problems:
+            return problems
+        for entry in task.entries.values():
+            reached = self._closure({entry}, forward=True)
+            problems += [
+                f"task {task.name}: no edges lead from {entry} to {final}"
+                for final in task.finals.values()
+                if final not in reached
+            ]
+        problems += [
+            f"task {task.name}: {final} gives {modality} but declares no output on the client lane"
+            for modality, final in task.finals.items()
+            if not self.stage(final).client_kinds
+        ]
+        return problems
+
+
+def _duplicates(what: str, names: list[str]) -> list[str]:
+    return [f"{what} {name!r} is declared twice" for name in sorted({n for n in names if names.count(n) > 1})]

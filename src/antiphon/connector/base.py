@@ -1,0 +1,86 @@
+"""The Connector protocol: how chunks move between replicas, and the credit that bounds them.
+
+In: ChunkHeader and arrays. Out: Chunk with read-only arrays on the other side.
+Does not know: pipelines, scheduling, or what rows mean.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from antiphon.messages.interstage import ChunkHeader
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """One received chunk. `arrays` are read-only views, valid until `Connector.release(chunk)`."""
+
+    header: ChunkHeader
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    lease: int = 0
+    """The producer's lease id; 0 if the chunk holds nothing of the producer's."""
+    reply_address: str = ""
+    """Where the credit goes back to."""
+
+
+@dataclass(frozen=True)
+class ConnectorStatistics:
+    """Counts from the start, except `arena_*` and `num_leases`, which are of this moment."""
+
+    num_chunks_put: int
+    num_bytes_put: int
+    num_chunks_received: int
+    num_bytes_received: int
+    num_refused: int
+    num_leases: int
+    arena_bytes: int
+    arena_used_bytes: int
+    arena_high_water_bytes: int
+
+
+class Connector(Protocol):
+    """Moves chunks from this process to peers, and gives those that peers sent.
+
+    Bounded by credit: bytes put and not yet released by their consumers never exceed the arena.
+    """
+
+    @property
+    def address(self) -> str:
+        """Where peers put to."""
+
+    @property
+    def max_chunk_bytes(self) -> int:
+        """The most payload bytes one chunk may have; producers split what is larger."""
+
+    def startup(self) -> None:
+        """Open sockets and memory."""
+
+    def put(self, peer: str, header: ChunkHeader, buffers: Sequence[np.ndarray]) -> bool:
+        """Send one chunk to the connector at address `peer`; `buffers` match `header.tensors` in order.
+
+        False if the credit does not suffice now: nothing was sent, try again after `get` has taken in credit.
+        A chunk without payload (a terminal marker) is never refused. Buffers may be reused after the call.
+        """
+
+    def get(self) -> Chunk | None:
+        """The next chunk that has arrived, or None. Takes in returned credit on the way."""
+
+    def release(self, chunk: Chunk) -> None:
+        """The consumer is done with `chunk.arrays`; its credit goes back to the producer."""
+
+    def num_held(self, request_id: str) -> int:
+        """Leases of this producer's chunks of `request_id` that consumers have not released."""
+
+    def forget_peer(self, peer: str) -> None:
+        """`peer` is gone: reclaim the leases it held and drop what waits for it."""
+
+    def fileno(self) -> int:
+        """Readable (edge-triggered) when chunks or credit have arrived; then call `get` until None."""
+
+    def statistics(self) -> ConnectorStatistics:
+        """Counts for the monitor."""
+
+    def close(self) -> None:
+        """Give everything back."""

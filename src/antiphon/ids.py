@@ -1,0 +1,31 @@
+"""Names of things that cross process boundaries: requests, replicas, edges.
+
+In: parts of a name. Out: the name in its one spelling. Does not know: what is behind a name.
+"""
+
+import secrets
+from typing import NewType
+
+RequestId = NewType("RequestId", str)
+ReplicaId = NewType("ReplicaId", str)
+"""`talker/1`: the spelling used in logs, `ps`, metrics and errors."""
+
+
+def new_request_id() -> RequestId:
+    """A fresh id, e.g. `req-9f86d081884c7d65` (64 random bits)."""
+    return RequestId(f"req-{secrets.token_hex(8)}")
+
+
+def replica_id(stage: str, index: int) -> ReplicaId:
+    """`replica_id("talker", 1) == "talker/1"`."""
+    return ReplicaId(f"{stage}/{index}")
+
+
+def stage_of(replica: ReplicaId) -> str:
+    """`stage_of("talker/1") == "talker"`."""
+    return replica.rpartition("/")[0]
+
+
+def edge_name(producer: str, consumer: str) -> str:
+    """`edge_name("thinker", "talker") == "thinker->talker"`."""
+    return f"{producer}->{consumer}"

@@ -1,0 +1,105 @@
+"""The client lane: what a stage says to the api-server that owns the request.
+
+In: a final stage's output. Out: ClientOutput messages, coalesced in one ClientFrame per step and api-server.
+Does not know: HTTP, SSE, audio containers, or the stages between.
+"""
+
+from typing import assert_never
+
+import msgspec
+
+from antiphon.config.pipeline import ClientKind
+from antiphon.messages.error_info import ErrorInfo
+
+
+class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a stage counted for one request."""
+
+    num_input_tokens: int = 0
+    num_output_tokens: int = 0
+    num_samples: int = 0
+
+
+class TextDelta(msgspec.Struct, frozen=True, tag="text"):
+    """More text, never empty."""
+
+    text: str
+
+
+class TokenDelta(msgspec.Struct, frozen=True, tag="tokens"):
+    """More token ids."""
+
+    token_ids: list[int]
+
+
+class AudioChunk(msgspec.Struct, frozen=True, tag="audio"):
+    """More audio: s16le mono samples."""
+
+    pcm: bytes
+    sample_rate: int
+
+
+class ImageOutput(msgspec.Struct, frozen=True, tag="image"):
+    """One whole picture: uint8 [height, width, channels] in row order."""
+
+    pixels: bytes
+    height: int
+    width: int
+    channels: int
+
+
+class Segment(msgspec.Struct, frozen=True, tag="segment"):
+    """A transcribed stretch of audio; times in seconds from the start of the audio."""
+
+    text: str
+    start_s: float
+    end_s: float
+    language: str = ""
+
+
+class OutputEnd(msgspec.Struct, frozen=True, tag="end"):
+    """The stage has finished this request: its last message on this lane."""
+
+    finish_reason: str = "stop"
+    usage: Usage = Usage()
+
+
+class OutputError(msgspec.Struct, frozen=True, tag="error"):
+    """The stage failed this request: its last message on this lane."""
+
+    error: ErrorInfo
+
+
+ClientData = TextDelta | TokenDelta | AudioChunk | ImageOutput | Segment
+"""What a model may put on the client lane."""
+ClientOutput = ClientData | OutputEnd | OutputError
+
+
+class Addressed(msgspec.Struct, frozen=True, array_like=True):
+    """One output and the request it belongs to."""
+
+    request_id: str
+    epoch: int
+    output: ClientOutput
+
+
+class ClientFrame(msgspec.Struct, frozen=True):
+    """All outputs of one engine step for one api-server."""
+
+    replica: str
+    outputs: list[Addressed]
+
+
+def kind_of(data: ClientData) -> ClientKind:
+    """The declared kind that `data` must match."""
+    match data:
+        case TextDelta() | Segment():
+            return ClientKind.TEXT
+        case TokenDelta():
+            return ClientKind.TOKENS
+        case AudioChunk():
+            return ClientKind.AUDIO
+        case ImageOutput():
+            return ClientKind.IMAGE
+        case _:
+            assert_never(data)

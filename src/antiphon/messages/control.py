@@ -1,0 +1,147 @@
+"""The control lane: a few small messages per stage and request, between api-server, orchestrator and replicas.
+
+In: facts about a request's life. Out: one closed union per direction.
+Does not know: tokens, tensors, audio.
+"""
+
+import msgspec
+
+from antiphon.config.pipeline import Modality
+from antiphon.messages.error_info import ErrorInfo
+from antiphon.messages.params import RequestParams
+
+
+class SubmitRequest(msgspec.Struct, frozen=True, tag="submit"):
+    """api-server -> orchestrator: admit this request and bind it. Its input follows on the inter-stage lane."""
+
+    request_id: str
+    api_server: str
+    task: str
+    inputs: frozenset[Modality]
+    outputs: frozenset[Modality]
+    params: RequestParams
+
+
+class AbortRequest(msgspec.Struct, frozen=True, tag="abort"):
+    """api-server -> orchestrator: stop this request everywhere. Unknown or ended ids are ignored."""
+
+    request_id: str
+    reason: str
+
+
+class RequestAccepted(msgspec.Struct, frozen=True, tag="accepted"):
+    """orchestrator -> api-server: bound. Send the input to `entry_address` (inter-stage lane)."""
+
+    request_id: str
+    epoch: int
+    entry_replica: str
+    entry_address: str
+    finals: tuple[str, ...]
+
+
+class RequestRejected(msgspec.Struct, frozen=True, tag="rejected"):
+    """orchestrator -> api-server: not admitted; nothing was bound."""
+
+    request_id: str
+    error: ErrorInfo
+
+
+class RequestFailed(msgspec.Struct, frozen=True, tag="failed"):
+    """orchestrator -> api-server: an accepted request will not finish."""
+
+    request_id: str
+    error: ErrorInfo
+
+
+class RequestReleased(msgspec.Struct, frozen=True, tag="released"):
+    """orchestrator -> api-server: every bound replica has released the request; its id is free."""
+
+    request_id: str
+
+
+class Peer(msgspec.Struct, frozen=True, array_like=True):
+    """The other end of an edge: replica and its connector's address."""
+
+    edge: str
+    replica: str
+    address: str
+
+
+class StartRequest(msgspec.Struct, frozen=True, tag="start"):
+    """orchestrator -> replica: a request is bound to you."""
+
+    request_id: str
+    epoch: int
+    task: str
+    params: RequestParams
+    producers: tuple[Peer, ...]
+    consumers: tuple[Peer, ...]
+    client_address: str
+    """The api-server's client-lane address if this stage is final for the request, else "". """
+
+
+class StopRequest(msgspec.Struct, frozen=True, tag="stop"):
+    """orchestrator -> replica: stop this request and say `released`."""
+
+    request_id: str
+    epoch: int
+    reason: str
+
+
+class StageEvent(msgspec.Struct, frozen=True, tag="event"):
+    """replica -> orchestrator: a step in a request's life in one stage. See StageEventKind."""
+
+    request_id: str
+    epoch: int
+    replica: str
+    kind: str
+    error: ErrorInfo | None = None
+
+
+class StageEventKind:
+    """The kinds of StageEvent.
+
+    FIRST_OUTPUT: the stage's first output of the request (only if it does not finish in the same step).
+    FINISHED: the engine is done with it, but its chunks are still held by consumers.
+    FAILED: the stage failed it; `error` says why. RELEASED: this replica holds nothing of it any more.
+    """
+
+    FIRST_OUTPUT = "first_output"
+    FINISHED = "finished"
+    FAILED = "failed"
+    RELEASED = "released"
+
+
+class Ready(msgspec.Struct, frozen=True, tag="ready"):
+    """replica or api-server -> orchestrator: I am up; here is where I hear you."""
+
+    name: str
+    control_address: str
+    connector_address: str = ""
+
+
+class ProcessDied(msgspec.Struct, frozen=True, tag="died"):
+    """launcher -> orchestrator: a replica or api-server process has ended."""
+
+    name: str
+    reason: str
+
+
+class Counter(msgspec.Struct, frozen=True, array_like=True):
+    """One number of a process: metric name, labels, value."""
+
+    name: str
+    labels: tuple[tuple[str, str], ...]
+    value: float
+
+
+class StatsReport(msgspec.Struct, frozen=True, tag="stats"):
+    """Once per window, replica -> orchestrator -> api-servers: counters of one process, or of the pools."""
+
+    source: str
+    counters: tuple[Counter, ...]
+
+
+ToOrchestrator = SubmitRequest | AbortRequest | StageEvent | Ready | ProcessDied | StatsReport
+ToReplica = StartRequest | StopRequest
+ToApiServer = RequestAccepted | RequestRejected | RequestFailed | RequestReleased | StatsReport

@@ -1,0 +1,56 @@
+"""An AntiphonError on the wire: class name and message, never a pickled exception.
+
+In: an error. Out: ErrorInfo, and the error again on the other side. Does not know: who failed, or which lane carries it.
+"""
+
+import msgspec
+
+from antiphon import errors
+from antiphon.errors import AntiphonError, OverloadedError, StageError
+
+
+class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An AntiphonError as a value."""
+
+    kind: str
+    message: str
+    param: str = ""
+    code: str = ""
+    retry_after_s: float = 0.0
+
+
+_KINDS = {
+    kind.__name__: kind
+    for kind in (
+        errors.InvalidRequestError,
+        errors.RequestTooLargeError,
+        errors.UnsupportedModalityError,
+        errors.UnknownModelError,
+        errors.RequestAbortedError,
+        errors.StageError,
+        errors.UndeclaredOutputError,
+        errors.ChunkGapError,
+        errors.HandoffTimeoutError,
+        errors.ReplicaDiedError,
+    )
+}
+_MAX_MESSAGE_CHARS = 2_000
+
+
+def to_info(error: AntiphonError) -> ErrorInfo:
+    """The error as a value; a message over 2,000 characters is cut so that it fits any control message."""
+    retry_after_s = error.retry_after_s if isinstance(error, OverloadedError) else 0.0
+    return ErrorInfo(
+        kind=type(error).__name__,
+        message=error.message[:_MAX_MESSAGE_CHARS],
+        param=error.param,
+        code=error.code,
+        retry_after_s=retry_after_s,
+    )
+
+
+def to_error(info: ErrorInfo) -> AntiphonError:
+    """The error that `info` describes; an unknown kind becomes a StageError."""
+    if info.kind == OverloadedError.__name__:
+        return OverloadedError(info.message, retry_after_s=info.retry_after_s, param=info.param, code=info.code)
+    return _KINDS.get(info.kind, StageError)(info.message, param=info.param, code=info.code)

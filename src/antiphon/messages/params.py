@@ -1,0 +1,46 @@
+"""What a request asks of its stages besides its input: sampling and speech parameters.
+
+In: values a frontend has validated. Out: one small struct in SubmitRequest and StartRequest.
+Does not know: which stage reads which field.
+"""
+
+import msgspec
+
+
+class SamplingParams(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How an autoregressive stage picks tokens. temperature 0 is greedy; max_tokens counts new tokens."""
+
+    max_tokens: int = 512
+    temperature: float = 0.7
+    top_p: float = 0.95
+    top_k: int = 40
+    min_p: float = 0.05
+    repetition_penalty: float = 1.0
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+    seed: int | None = None
+
+
+class SpeechParams(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How speech stages speak. speed 1.0 is the voice's own pace."""
+
+    voice: str = ""
+    speed: float = 1.0
+    language: str = ""
+    seed: int | None = None
+
+
+class TranscriptionParams(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a listener transcribes. language "" = detect; prompt is preceding text of the same talk."""
+
+    language: str = ""
+    prompt: str = ""
+    temperature: float = 0.0
+
+
+class RequestParams(msgspec.Struct, frozen=True, omit_defaults=True):
+    """All parameters of one request."""
+
+    sampling: SamplingParams = SamplingParams()
+    speech: SpeechParams = SpeechParams()
+    transcription: TranscriptionParams = TranscriptionParams()

@@ -1,0 +1,55 @@
+"""The inputs of a task, as a library user or the HTTP server states them.
+
+In: validated plain values. Out: frozen dataclasses that a pipeline's frontend turns into entry arrays.
+Does not know: HTTP, models, or stages.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from antiphon.messages.params import SamplingParams
+
+
+@dataclass(frozen=True)
+class SpeechInput:
+    """Text to be spoken. speed 0.25-4; voice "" = the pipeline's first voice; seed fixes the noise."""
+
+    text: str
+    voice: str = ""
+    speed: float = 1.0
+    language: str = ""
+    seed: int | None = None
+
+
+@dataclass(frozen=True)
+class ChatMessage:
+    """One turn. `audio`: float32 mono 16 kHz [samples] of a spoken turn, which a listener transcribes."""
+
+    role: str
+    text: str = ""
+    audio: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class ChatInput:
+    """A conversation to be continued. `audio_out` asks for speech beside the text."""
+
+    messages: tuple[ChatMessage, ...]
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    audio_out: bool = False
+    voice: str = ""
+    speed: float = 1.0
+
+
+@dataclass(frozen=True)
+class TranscriptionInput:
+    """Speech to be written down: float32 mono 16 kHz [samples]."""
+
+    audio: np.ndarray
+    language: str = ""
+    prompt: str = ""
+    temperature: float = 0.0
+
+
+TaskInput = SpeechInput | ChatInput | TranscriptionInput

@@ -1,0 +1,57 @@
+"""The StageEngine protocol: what runs a stage's model, with its own idea of batching.
+
+In: StageRequests whose inputs fill up while they run. Out: (request, StageOutput) pairs per step.
+Does not know: sockets, lanes, or other stages.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from antiphon.errors import StageError
+from antiphon.stage.request import StageOutput, StageRequest
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What one step made for one request: an output, or the error that ends the request."""
+
+    request: StageRequest
+    output: StageOutput | StageError
+
+
+@dataclass(frozen=True)
+class EngineStatistics:
+    """num_running: requests in the engine; num_waiting: of those, the ones that no step can serve now."""
+
+    num_running: int
+    num_waiting: int
+    num_steps: int
+    busy_s: float
+
+
+class StageEngine(Protocol):
+    """Runs one replica's model. Every method is called from the stage's loop and must not wait for input."""
+
+    def startup(self) -> None:
+        """Load the model. Errors end the process with their message."""
+
+    def add(self, request: StageRequest) -> None:
+        """Take a request in; its inputs may still be arriving. StageError if it can never be served."""
+
+    def abort(self, request_id: str) -> None:
+        """Forget a request at once; unknown ids are ignored."""
+
+    def has_work(self) -> bool:
+        """True if `step` would do something now."""
+
+    def step(self) -> list[StepResult]:
+        """Run one batch, or collect what an engine with threads of its own has made meanwhile."""
+
+    def fileno(self) -> int | None:
+        """A descriptor that becomes readable when work appears by itself, or None."""
+
+    def statistics(self) -> EngineStatistics:
+        """Counts for the monitor."""
+
+    def close(self) -> None:
+        """Free the model."""

@@ -1,0 +1,136 @@
+"""A request as one stage sees it: its parameters, its input rows, and what it may still produce.
+
+In: chunks that the Inbox has ordered. Out: rows for the model; StageOutput from it.
+Does not know: sockets, peers' addresses, other stages' state.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from antiphon.connector.base import Chunk
+from antiphon.messages.client import ClientData, Usage
+from antiphon.messages.params import RequestParams
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class StageOutput:
+    """What a model made for one request in one step; each lane is declared where the output is made.
+
+    handoff: consumer stage -> key -> array (PER_ROW keys of one consumer have equal length along axis 0).
+    client: what the client gets now, if this stage is final for the request. finished: nothing more will come;
+    then finish_reason and usage say how it ended.
+    """
+
+    handoff: dict[str, Arrays] = field(default_factory=dict)
+    client: tuple[ClientData, ...] = ()
+    finished: bool = False
+    finish_reason: str = "stop"
+    usage: Usage = Usage()
+
+
+NOTHING = StageOutput()
+
+
+class EdgeInput:
+    """Owns the rows of one in-edge that have arrived and are not consumed yet.
+
+    Arrays that `take` gives are read-only views, valid until the end of the step; copy what must live longer.
+    """
+
+    def __init__(self, edge: str) -> None:
+        self.edge = edge
+        self.ended = False
+        self.whole: Arrays = {}
+        self.num_rows_taken = 0
+        self._chunks: deque[Chunk] = deque()
+        self._rows_left_in_first = 0
+        self._spent: list[Chunk] = []
+
+    def add(self, chunk: Chunk) -> None:
+        """Append the chunk that follows the last one."""
+        for tensor in chunk.header.tensors:
+            if not tensor.per_row:
+                self.whole[tensor.key] = chunk.arrays[tensor.key].copy()
+        if chunk.header.rows:
+            if not self._chunks:
+                self._rows_left_in_first = chunk.header.rows
+            self._chunks.append(chunk)
+        else:
+            self._spent.append(chunk)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that `take` could give now."""
+        if not self._chunks:
+            return 0
+        return self._rows_left_in_first + sum(chunk.header.rows for chunk in list(self._chunks)[1:])
+
+    @property
+    def exhausted(self) -> bool:
+        """The producer has finished and every row has been taken."""
+        return self.ended and not self._chunks
+
+    def take(self, max_rows: int | None = None) -> Arrays:
+        """Up to `max_rows` rows (all if None) of every PER_ROW key, as key -> [rows, ...]; {} if there are none."""
+        pieces: list[Arrays] = []
+        wanted = self.num_rows if max_rows is None else min(max_rows, self.num_rows)
+        while wanted:
+            chunk = self._chunks[0]
+            start = chunk.header.rows - self._rows_left_in_first
+            count = min(wanted, self._rows_left_in_first)
+            keys = [tensor.key for tensor in chunk.header.tensors if tensor.per_row]
+            pieces.append({key: chunk.arrays[key][start : start + count] for key in keys})
+            wanted -= count
+            self._consume(chunk, count)
+        if not pieces:
+            return {}
+        if len(pieces) == 1:
+            return pieces[0]
+        return {key: np.concatenate([piece[key] for piece in pieces]) for key in pieces[0]}
+
+    def spent_chunks(self) -> list[Chunk]:
+        """Chunks whose rows are all consumed, once; the step is over, their memory may go back."""
+        spent, self._spent = self._spent, []
+        return spent
+
+    def drop(self) -> list[Chunk]:
+        """Every chunk still held: the request is over."""
+        held = [*self._spent, *self._chunks]
+        self._spent, self._chunks = [], deque()
+        return held
+
+    def _consume(self, chunk: Chunk, count: int) -> None:
+        self.num_rows_taken += count
+        self._rows_left_in_first -= count
+        if self._rows_left_in_first == 0:
+            self._spent.append(self._chunks.popleft())
+            self._rows_left_in_first = self._chunks[0].header.rows if self._chunks else 0
+
+
+@dataclass
+class StageRequest:
+    """One request in one stage. Owned by the stage's loop; the engine keeps it while the request runs.
+
+    `inputs`: producer stage -> EdgeInput ("client" is the entry edge). `consumers`: bound stages that
+    handed-off rows go to. `is_final`: the client lane is bound, so client outputs are wanted.
+    `is_blocked`: an edge has no credit; do not schedule until it has.
+    """
+
+    request_id: str
+    epoch: int
+    task: str
+    params: RequestParams
+    inputs: dict[str, EdgeInput]
+    consumers: frozenset[str]
+    is_final: bool
+    is_blocked: bool = False
+
+    @property
+    def input(self) -> EdgeInput:
+        """The only in-edge; for stages that have one."""
+        (only,) = self.inputs.values()
+        return only
