@@ -33,6 +33,8 @@ class ConnectorStatistics:
     num_bytes_put: int
     num_chunks_received: int
     num_bytes_received: int
+    num_chunks_failed: int
+    """Arrived but could not be opened: delivered as ERROR, or dropped if not even the request was readable."""
     num_refused: int
     num_leases: int
     arena_bytes: int
@@ -60,21 +62,35 @@ class Connector(Protocol):
     def put(self, peer: str, header: ChunkHeader, buffers: Sequence[np.ndarray]) -> bool:
         """Send one chunk to the connector at address `peer`; `buffers` match `header.tensors` in order.
 
+        StageError if they do not, or if the payload is over `max_chunk_bytes`: only that request fails.
+
         False if the credit does not suffice now: nothing was sent, try again after `get` has taken in credit.
         A chunk without payload (a terminal marker) is never refused. Buffers may be reused after the call.
         """
 
     def get(self) -> Chunk | None:
-        """The next chunk that has arrived, or None. Takes in returned credit on the way."""
+        """The next chunk that has arrived, or None; never waits. Takes in returned credit on the way.
+
+        A chunk whose payload cannot be read comes with flags=ERROR, an error and no arrays, under its own seq.
+        """
 
     def release(self, chunk: Chunk) -> None:
-        """The consumer is done with `chunk.arrays`; its credit goes back to the producer."""
+        """The consumer is done with `chunk.arrays`; its credit goes back to the producer, at the latest with `flush`.
+
+        Every chunk is released once, ERROR chunks too; for a chunk without a lease it does nothing.
+        """
+
+    def flush(self) -> None:
+        """Send the credit that waits. The host calls it once per step, before it waits; `get` giving None does too."""
 
     def num_held(self, request_id: str) -> int:
         """Leases of this producer's chunks of `request_id` that consumers have not released."""
 
     def forget_peer(self, peer: str) -> None:
-        """`peer` is gone: reclaim the leases it held and drop what waits for it."""
+        """`peer` is gone (its process has ended): reclaim the leases it held and drop what waits for it.
+
+        Views of its chunks stay readable; releasing them afterwards does nothing.
+        """
 
     def fileno(self) -> int:
         """Readable (edge-triggered) when chunks or credit have arrived; then call `get` until None."""

@@ -1,0 +1,85 @@
+"""A producer's credit: what it has put and its consumers have not released.
+
+In: grants, returned credit, peers that are gone. Out: lease ids, and the leases that ended.
+Does not know: how payloads travel or where an offset points.
+"""
+
+import secrets
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+
+class Credit(msgspec.Struct, frozen=True, tag="credit", array_like=True):
+    """consumer -> producer: these leases are released."""
+
+    consumer: str
+    leases: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Lease:
+    """One chunk's payload that a consumer may still read. `offset` is None if it lies in no arena."""
+
+    peer: str
+    request_id: str
+    num_bytes: int
+    offset: int | None
+
+
+class Leases:
+    """Owns the leases of one producer, whose bytes together never exceed `limit_bytes`.
+
+    Ids are never used twice and start at a random number: a credit meant for an earlier process at the
+    same address matches nothing.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._next_id = 1 + secrets.randbits(62)
+        self._leases: dict[int, Lease] = {}
+        self._num_by_request: Counter[str] = Counter()
+        self.used_bytes = 0
+        self.high_water_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    def fits(self, num_bytes: int) -> bool:
+        """True if the credit suffices for `num_bytes` more."""
+        return self.used_bytes + num_bytes <= self._limit_bytes
+
+    def grant(self, lease: Lease) -> int:
+        """Book `lease` and give its id; the caller has asked `fits`."""
+        lease_id = self._next_id
+        self._next_id += 1
+        self._leases[lease_id] = lease
+        self._num_by_request[lease.request_id] += 1
+        self.used_bytes += lease.num_bytes
+        self.high_water_bytes = max(self.high_water_bytes, self.used_bytes)
+        return lease_id
+
+    def take_in(self, credit: Credit) -> list[Lease]:
+        """End the leases that `credit` returns; ids that its sender does not hold are ignored."""
+        return self._end(i for i in credit.leases if i in self._leases and self._leases[i].peer == credit.consumer)
+
+    def reclaim(self, peer: str) -> list[Lease]:
+        """End every lease that `peer` holds."""
+        return self._end([lease_id for lease_id, lease in self._leases.items() if lease.peer == peer])
+
+    def num_held(self, request_id: str) -> int:
+        """How many leases of `request_id` have not ended."""
+        return self._num_by_request[request_id]
+
+    def _end(self, lease_ids: Iterable[int]) -> list[Lease]:
+        ended = []
+        for lease_id in lease_ids:
+            lease = self._leases.pop(lease_id)
+            self.used_bytes -= lease.num_bytes
+            self._num_by_request[lease.request_id] -= 1
+            if not self._num_by_request[lease.request_id]:
+                del self._num_by_request[lease.request_id]
+            ended.append(lease)
+        return ended

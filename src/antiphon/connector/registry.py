@@ -1,0 +1,23 @@
+"""Connectors by the name an operator writes.
+
+In: kind, address, arena size. Out: a Connector that is not started yet.
+Does not know: who uses it.
+"""
+
+from antiphon.connector.base import Connector
+from antiphon.connector.inproc import InprocConnector
+from antiphon.connector.shm import ShmConnector
+from antiphon.errors import ConfigError
+
+KINDS = ("inproc", "shm")
+
+
+def make_connector(kind: str, address: str, arena_bytes: int) -> Connector:
+    """The connector of that kind; ConfigError naming the valid kinds if there is none."""
+    match kind:
+        case "inproc":
+            return InprocConnector(address, arena_bytes=arena_bytes)
+        case "shm":
+            return ShmConnector(address, arena_bytes=arena_bytes)
+        case _:
+            raise ConfigError([f"connector {kind!r} is unknown; use one of {', '.join(KINDS)}"])

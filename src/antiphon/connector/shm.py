@@ -1,0 +1,224 @@
+"""The connector between processes of one host: payloads in a shared arena, or inline if small.
+
+In: chunks to put, frames from peers. Out: chunks whose arrays are views of the producer's memory.
+Does not know: pipelines, scheduling, or what rows mean. Peers are not trusted to describe chunks rightly.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import assert_never
+
+import msgspec
+import numpy as np
+
+from antiphon.connector.arena import Arena
+from antiphon.connector.base import Chunk, ConnectorStatistics
+from antiphon.connector.layout import Layout, chunk_error
+from antiphon.connector.leases import Credit, Lease, Leases
+from antiphon.connector.memfd import PREFIX_BYTES, ArenaIdentity, OwnArena, PeerArenas
+from antiphon.errors import StageError
+from antiphon.messages.error_info import to_info
+from antiphon.messages.interstage import ChunkFlag, ChunkHeader
+from antiphon.transport.channel import FrameInlet, Outlet
+
+INLINE_BYTES = 16 * 1024
+"""Up to this size a payload rides in the message; a copy there is cheaper than the arena's bookkeeping."""
+DEFAULT_ARENA_BYTES = 64 * 1024 * 1024
+_CREDITS_PER_MESSAGE = 64
+_MAX_MESSAGE_BYTES = 1024 * 1024
+_MAX_ADDRESS_CHARS = 113  # ipc:// and the longest socket path
+_log = logging.getLogger(__name__)
+
+
+class SentChunk(msgspec.Struct, frozen=True, tag="chunk", array_like=True):
+    """producer -> consumer: one chunk. Its payload lies at `offset` of `arena`; None: in the second frame."""
+
+    header: ChunkHeader
+    reply_address: str
+    lease: int = 0
+    arena: ArenaIdentity | None = None
+    offset: int = 0
+
+
+class ShmConnector:
+    """Owns one memfd arena, the leases on it, one inlet, and a mapping of each producer's arena."""
+
+    def __init__(self, address: str, *, arena_bytes: int = DEFAULT_ARENA_BYTES) -> None:
+        self._address = address
+        self._arena_bytes = arena_bytes
+        self._memory = OwnArena(arena_bytes)
+        self._arena = Arena(arena_bytes)
+        self._leases = Leases(arena_bytes)
+        self._peer_arenas = PeerArenas()
+        self._inlet = FrameInlet(address, max_message_bytes=_MAX_MESSAGE_BYTES)
+        self._outlet = Outlet(max_queued=0)  # credit bounds what waits for a peer
+        self._decoder = msgspec.msgpack.Decoder(SentChunk | Credit)
+        self._arrived: deque[tuple[SentChunk, bytes]] = deque()
+        self._credits: dict[str, list[int]] = {}
+        self._num_put = self._num_bytes_put = self._num_refused = 0
+        self._num_received = self._num_bytes_received = self._num_failed = 0
+
+    @property
+    def address(self) -> str:
+        """Where peers put to."""
+        return self._address
+
+    @property
+    def max_chunk_bytes(self) -> int:
+        """A quarter of the arena, so that a full-size chunk still fits beside others that are held."""
+        return self._arena_bytes // 4
+
+    def startup(self) -> None:
+        """Create the arena and bind the socket."""
+        self._memory.startup()
+        self._inlet.startup()
+
+    def put(self, peer: str, header: ChunkHeader, buffers: Sequence[np.ndarray]) -> bool:
+        """See Connector.put. StageError if `buffers` are not what `header` declares or are too large."""
+        layout = Layout.of(header)
+        layout.check(buffers, self.max_chunk_bytes)
+        if layout.size_bytes == 0:
+            self._send(peer, SentChunk(header, self._address), b"")
+        elif not self._put_payload(peer, layout, buffers):
+            self._num_refused += 1
+            return False
+        self._num_put += 1
+        self._num_bytes_put += layout.payload_bytes
+        return True
+
+    def get(self) -> Chunk | None:
+        """See Connector.get. A chunk that cannot be opened comes as an ERROR chunk of the same seq."""
+        while not self._arrived:
+            batch = self._inlet.receive()
+            if not batch:
+                self.flush()
+                return None
+            for frames in batch:
+                self._take_in(frames)
+        sent, inline = self._arrived.popleft()
+        return self._open(sent, inline)
+
+    def release(self, chunk: Chunk) -> None:
+        """Queue the credit; it leaves at the latest with `flush`."""
+        waiting = self._credits.get(chunk.reply_address)
+        if chunk.lease == 0 or waiting is None:  # nothing leased, or its producer was forgotten
+            return
+        waiting.append(chunk.lease)
+        if len(waiting) >= _CREDITS_PER_MESSAGE:
+            self._send_credit(chunk.reply_address, waiting)
+
+    def flush(self) -> None:
+        """Send the credit that waits, one message per producer."""
+        for producer, waiting in self._credits.items():
+            if waiting:
+                self._send_credit(producer, waiting)
+
+    def num_held(self, request_id: str) -> int:
+        """See Connector.num_held."""
+        return self._leases.num_held(request_id)
+
+    def forget_peer(self, peer: str) -> None:
+        """See Connector.forget_peer."""
+        self._free(self._leases.reclaim(peer))
+        self._outlet.forget(peer)
+        self._peer_arenas.forget(peer)
+        self._credits.pop(peer, None)
+
+    def fileno(self) -> int:
+        """See FrameInlet.fileno."""
+        return self._inlet.fileno()
+
+    def statistics(self) -> ConnectorStatistics:
+        """See ConnectorStatistics; inline payloads count as used arena."""
+        return ConnectorStatistics(
+            num_chunks_put=self._num_put,
+            num_bytes_put=self._num_bytes_put,
+            num_chunks_received=self._num_received,
+            num_bytes_received=self._num_bytes_received,
+            num_chunks_failed=self._num_failed,
+            num_refused=self._num_refused,
+            num_leases=len(self._leases),
+            arena_bytes=self._arena_bytes,
+            arena_used_bytes=self._leases.used_bytes,
+            arena_high_water_bytes=self._leases.high_water_bytes,
+        )
+
+    def close(self) -> None:
+        """Return the credit that waits, close the sockets and let go of all memory."""
+        self.flush()
+        self._outlet.close()
+        self._inlet.close()
+        self._arrived.clear()
+        self._peer_arenas.close()
+        self._memory.close()
+
+    def _put_payload(self, peer: str, layout: Layout, buffers: Sequence[np.ndarray]) -> bool:
+        header, size_bytes = layout.header, layout.size_bytes
+        if not self._leases.fits(size_bytes):
+            return False
+        if size_bytes <= INLINE_BYTES:
+            inline = bytearray(size_bytes)
+            layout.write(buffers, inline, 0)
+            lease = self._leases.grant(Lease(peer, header.request_id, size_bytes, None))
+            self._send(peer, SentChunk(header, self._address, lease), inline)
+            return True
+        offset = self._arena.allocate(size_bytes)
+        if offset is None:
+            return False
+        layout.write(buffers, self._memory.mapping, PREFIX_BYTES + offset)
+        lease = self._leases.grant(Lease(peer, header.request_id, size_bytes, offset))
+        self._send(peer, SentChunk(header, self._address, lease, self._memory.identity, PREFIX_BYTES + offset), b"")
+        return True
+
+    def _send(self, peer: str, sent: SentChunk, inline: bytes | bytearray) -> None:
+        self._outlet.send_frames(peer, [msgspec.msgpack.encode(sent), memoryview(inline)])
+
+    def _send_credit(self, producer: str, waiting: list[int]) -> None:
+        self._outlet.send(producer, Credit(self._address, tuple(waiting)))
+        waiting.clear()
+
+    def _take_in(self, frames: list[bytes]) -> None:
+        try:
+            message = self._decoder.decode(frames[0])
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            self._num_failed += 1
+            _log.warning("%s dropped a message that is no chunk: %s", self._address, error)
+            return
+        match message:
+            case Credit():
+                self._free(self._leases.take_in(message))
+            case SentChunk():
+                self._arrived.append((message, frames[1] if len(frames) > 1 else b""))
+            case _:
+                assert_never(message)
+
+    def _open(self, sent: SentChunk, inline: bytes) -> Chunk:
+        lease = sent.lease
+        try:
+            if lease:
+                _check_address(sent)
+                self._credits.setdefault(sent.reply_address, [])
+            layout = Layout.of(sent.header)
+            source = inline if sent.arena is None else self._peer_arenas.open(sent.reply_address, sent.arena)
+            chunk = Chunk(sent.header, layout.read(source, sent.offset), lease, sent.reply_address)
+        except StageError as error:
+            self._num_failed += 1
+            return Chunk(_failed(sent.header, error), {}, lease, sent.reply_address)
+        self._num_received += 1
+        self._num_bytes_received += layout.payload_bytes
+        return chunk
+
+    def _free(self, ended: Iterable[Lease]) -> None:
+        for lease in ended:
+            if lease.offset is not None:
+                self._arena.free(lease.offset)
+
+
+def _check_address(sent: SentChunk) -> None:
+    if not sent.reply_address.startswith("ipc://") or len(sent.reply_address) > _MAX_ADDRESS_CHARS:
+        raise chunk_error(sent.header, f"its credit cannot go back to {sent.reply_address[:_MAX_ADDRESS_CHARS]!r}")
+
+
+def _failed(header: ChunkHeader, error: StageError) -> ChunkHeader:
+    return msgspec.structs.replace(header, rows=0, tensors=(), flags=int(ChunkFlag.ERROR), error=to_info(error))

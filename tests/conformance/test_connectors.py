@@ -1,0 +1,354 @@
+"""What every connector must do. A new kind joins by its name in KINDS."""
+
+import select
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from antiphon.config.pipeline import DTYPES
+from antiphon.connector.base import Chunk, Connector
+from antiphon.connector.registry import KINDS, make_connector
+from antiphon.errors import ConfigError, StageError
+from antiphon.messages.interstage import ChunkFlag, ChunkHeader, TensorSpec
+from antiphon.transport.address import RunDirectory
+
+DEADLINE_S = 20.0
+ARENA_BYTES = 1024 * 1024
+Make = Callable[..., Connector]
+
+
+@pytest.fixture(params=KINDS)
+def make(request: pytest.FixtureRequest) -> Iterator[Make]:
+    directory = RunDirectory.create()
+    made: list[Connector] = []
+
+    def start(name: str, arena_bytes: int = ARENA_BYTES) -> Connector:
+        connector = make_connector(request.param, directory.address(name), arena_bytes)
+        connector.startup()
+        made.append(connector)
+        return connector
+
+    yield start
+    for connector in made:
+        connector.close()
+    directory.remove()
+
+
+def header_of(arrays: dict[str, np.ndarray], *, seq: int = 0, request_id: str = "req-1", **more: int) -> ChunkHeader:
+    tensors = tuple(TensorSpec(key, str(array.dtype), array.shape, True) for key, array in arrays.items())
+    return ChunkHeader(request_id, 0, "thinker->talker", "thinker/0", seq, tensors=tensors, **more)
+
+
+def put(source: Connector, target: Connector, arrays: dict[str, np.ndarray], **header: int | str) -> bool:
+    return source.put(target.address, header_of(arrays, **header), list(arrays.values()))  # type: ignore[arg-type]
+
+
+def receive(connector: Connector) -> Chunk:
+    """The next chunk; waits on the descriptor, as a host loop does."""
+    deadline = time.monotonic() + DEADLINE_S
+    while (chunk := connector.get()) is None:
+        assert time.monotonic() < deadline, "no chunk arrived"
+        select.select([connector.fileno()], [], [], 0.2)
+    return chunk
+
+
+def settle(producer: Connector, num_leases: int = 0) -> None:
+    """Let `producer` take in credit until it has `num_leases` leases."""
+    deadline = time.monotonic() + DEADLINE_S
+    while producer.statistics().num_leases != num_leases:
+        assert time.monotonic() < deadline, f"{producer.statistics().num_leases} leases are held"
+        assert producer.get() is None
+        select.select([producer.fileno()], [], [], 0.2)
+
+
+def rows(num_bytes: int, fill: int = 1) -> dict[str, np.ndarray]:
+    return {"hidden": np.full(num_bytes, fill, np.uint8)}
+
+
+@pytest.mark.parametrize("num_rows", [0, 1, 3, 3000])
+def test_every_dtype_arrives_bit_for_bit(make: Make, num_rows: int) -> None:
+    producer, consumer = make("a"), make("b")
+    random = np.random.default_rng(7)
+    sent, tensors = {}, []
+    for dtype in DTYPES:
+        array = random.integers(0, 2, (num_rows, 3)).astype("uint16" if dtype == "bfloat16" else dtype)
+        if dtype != "bool":
+            array.view(np.uint8)[...] = random.integers(0, 256, array.view(np.uint8).shape, np.uint8)
+        sent[dtype] = array
+        tensors.append(TensorSpec(dtype, dtype, array.shape, True))
+    header = ChunkHeader("req-1", 2, "e", "p/0", 9, first_row=4, rows=num_rows, flags=1, tensors=tuple(tensors))
+    assert producer.put(consumer.address, header, list(sent.values()))
+    chunk = receive(consumer)
+    assert chunk.header == header
+    assert list(chunk.arrays) == list(DTYPES)
+    for dtype, array in sent.items():
+        assert chunk.arrays[dtype].dtype == array.dtype
+        assert chunk.arrays[dtype].shape == array.shape
+        assert chunk.arrays[dtype].tobytes() == array.tobytes()
+
+
+@pytest.mark.parametrize("num_rows", [2, 4000])
+def test_non_contiguous_and_scalar_arrays_arrive_in_c_order(make: Make, num_rows: int) -> None:
+    producer, consumer = make("a"), make("b")
+    base = np.arange(num_rows * 4 * 2, dtype=np.int32).reshape(num_rows, 8)
+    arrays = {"every_other": base[::2, ::-2], "turned": base.T, "scalar": np.array(2.5, np.float32)}
+    expected = {key: array.copy() for key, array in arrays.items()}
+    assert put(producer, consumer, arrays)
+    base[...] = -1  # buffers may be reused after put
+    received = receive(consumer).arrays
+    assert received["scalar"].shape == ()
+    for key, array in expected.items():
+        np.testing.assert_array_equal(received[key], array)
+        assert received[key].flags.c_contiguous
+
+
+@pytest.mark.parametrize("num_bytes", [1, 16 * 1024, 16 * 1024 + 1, ARENA_BYTES // 4])
+def test_arrays_are_read_only_at_every_size(make: Make, num_bytes: int) -> None:
+    producer, consumer = make("a"), make("b")
+    assert put(producer, consumer, rows(num_bytes, fill=5))
+    array = receive(consumer).arrays["hidden"]
+    assert array.size == num_bytes
+    assert (array == 5).all()
+    with pytest.raises(ValueError, match="read-only"):
+        array[0] = 1
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        array.setflags(write=True)
+
+
+def test_chunks_of_every_size_keep_their_order(make: Make) -> None:
+    producer, consumer = make("a"), make("b")
+    sizes = [0, 20_000, 1, 16_384, 0, 70_000, 5, 100_000, 0]
+    for seq, size in enumerate(sizes):
+        assert put(producer, consumer, rows(size, fill=seq), seq=seq)
+    for seq, size in enumerate(sizes):
+        chunk = receive(consumer)
+        assert chunk.header.seq == seq
+        np.testing.assert_array_equal(chunk.arrays["hidden"], np.full(size, seq, np.uint8))
+        consumer.release(chunk)
+    consumer.flush()
+    settle(producer)
+
+
+@pytest.mark.parametrize("size", [1024, 100 * 1024])
+def test_a_full_arena_refuses_and_resumes_after_a_release(make: Make, size: int) -> None:
+    producer, consumer = make("a"), make("b")
+    num_put = 0
+    while put(producer, consumer, rows(size, fill=num_put % 256), seq=num_put):
+        num_put += 1
+    assert num_put == ARENA_BYTES // size
+    statistics = producer.statistics()
+    assert (statistics.num_chunks_put, statistics.num_refused) == (num_put, 1)
+    assert statistics.arena_used_bytes == num_put * size <= statistics.arena_bytes == ARENA_BYTES
+    first = receive(consumer)
+    assert not put(producer, consumer, rows(size))
+    consumer.release(first)
+    consumer.flush()
+    settle(producer, num_put - 1)
+    assert put(producer, consumer, rows(size, fill=99), seq=num_put)
+    for seq in range(1, num_put + 1):
+        chunk = receive(consumer)
+        assert chunk.header.seq == seq
+        assert (chunk.arrays["hidden"] == (99 if seq == num_put else seq % 256)).all()
+
+
+@pytest.mark.parametrize("flag", [ChunkFlag.END, ChunkFlag.ERROR, ChunkFlag.ABORT])
+def test_a_terminal_marker_goes_through_a_full_arena(make: Make, flag: ChunkFlag) -> None:
+    producer, consumer = make("a"), make("b")
+    while put(producer, consumer, rows(200_000)):
+        pass
+    while put(producer, consumer, rows(64)):
+        pass
+    assert producer.put(consumer.address, header_of({}, seq=77, flags=int(flag)), [])
+    while (chunk := receive(consumer)).header.seq != 77:
+        pass
+    assert chunk.header.flags == flag
+    assert chunk.lease == 0
+    consumer.release(chunk)
+
+
+def test_releases_out_of_order_across_requests_free_their_own_chunks(make: Make) -> None:
+    producer, consumer = make("a"), make("b")
+    for seq in range(6):
+        assert put(producer, consumer, rows(150_000, fill=seq), seq=seq, request_id=f"req-{seq % 3}")
+    chunks = [receive(consumer) for _ in range(6)]
+    for index in (4, 1):
+        consumer.release(chunks[index])
+    consumer.flush()
+    settle(producer, 4)
+    assert [producer.num_held(f"req-{n}") for n in range(3)] == [2, 0, 2]
+    for seq in (6, 7):
+        assert put(producer, consumer, rows(150_000, fill=seq), seq=seq)
+    chunks += [receive(consumer) for _ in range(2)]
+    for seq in (0, 2, 3, 5, 6, 7):
+        assert (chunks[seq].arrays["hidden"] == seq).all(), "a held chunk was overwritten"
+
+
+def test_a_chunk_of_max_chunk_bytes_passes_and_a_larger_one_fails_only_itself(make: Make) -> None:
+    producer, consumer = make("a"), make("b")
+    largest = np.random.default_rng(1).integers(0, 256, producer.max_chunk_bytes, np.uint8)
+    assert put(producer, consumer, {"hidden": largest})
+    np.testing.assert_array_equal(receive(consumer).arrays["hidden"], largest)
+    with pytest.raises(StageError, match="chunk 3 of req-1 on thinker->talker .*raise arena_bytes"):
+        put(producer, consumer, rows(producer.max_chunk_bytes + 1), seq=3)
+    assert producer.num_held("req-1") == 1
+    assert put(producer, consumer, rows(5))
+
+
+def test_thousands_of_tiny_chunks_arrive_in_order_through_a_small_arena(make: Make) -> None:
+    producer, consumer = make("a", 64 * 200), make("b", 64 * 200)
+    num_chunks, num_put, num_got = 5000, 0, 0
+    deadline = time.monotonic() + 60
+    while num_got < num_chunks:
+        assert time.monotonic() < deadline
+        while num_put < num_chunks and put(producer, consumer, {"id": np.array([num_put], np.int64)}, seq=num_put):
+            num_put += 1
+        while (chunk := consumer.get()) is not None:
+            assert chunk.header.seq == num_got
+            assert chunk.arrays["id"][0] == num_got
+            consumer.release(chunk)
+            num_got += 1
+        consumer.flush()
+        assert producer.get() is None
+    settle(producer)
+    statistics = producer.statistics()
+    assert statistics.num_chunks_put == num_chunks
+    assert statistics.num_bytes_put == num_chunks * 8
+    assert statistics.arena_high_water_bytes == 64 * 200
+    assert consumer.statistics().num_bytes_received == num_chunks * 8
+    assert statistics.arena_used_bytes == 0
+
+
+def test_num_held_counts_a_requests_chunks_until_they_are_released(make: Make) -> None:
+    producer, consumer = make("a"), make("b")
+    for size in (10, 50_000, 0):
+        assert put(producer, consumer, rows(size), request_id="req-9")
+    assert put(producer, consumer, rows(10), request_id="req-8")
+    assert producer.num_held("req-9") == 2
+    for _ in range(3):
+        consumer.release(receive(consumer))
+    consumer.flush()
+    settle(producer, 1)
+    assert (producer.num_held("req-9"), producer.num_held("req-8"), producer.num_held("never")) == (0, 1, 0)
+
+
+def test_a_second_release_of_a_chunk_frees_nothing_else(make: Make) -> None:
+    producer, consumer = make("a"), make("b")
+    assert put(producer, consumer, rows(20_000, fill=1))
+    chunk = receive(consumer)
+    consumer.release(chunk)
+    consumer.flush()
+    settle(producer)
+    assert put(producer, consumer, rows(20_000, fill=2))
+    held = receive(consumer)
+    consumer.release(chunk)
+    consumer.flush()
+    assert put(consumer, producer, {}, seq=5)  # behind the stray credit, so the producer has taken that in
+    assert receive(producer).header.seq == 5
+    assert producer.num_held("req-1") == 1
+    assert (held.arrays["hidden"] == 2).all()
+
+
+def test_forget_peer_reclaims_what_that_peer_held_and_nothing_else(make: Make) -> None:
+    producer, gone, alive = make("a"), make("b"), make("c")
+    for consumer in (gone, alive):
+        assert put(producer, consumer, rows(200_000), request_id="req-2")
+        assert put(producer, consumer, rows(100), request_id="req-2")
+    receive(gone)
+    gone.close()
+    assert producer.num_held("req-2") == 4
+    producer.forget_peer(gone.address)
+    assert producer.num_held("req-2") == 2
+    while put(producer, alive, rows(200_000)):
+        pass
+    assert producer.statistics().num_leases == 2 + 4
+    assert (receive(alive).arrays["hidden"] == 1).all()
+
+
+def test_two_producers_to_one_consumer_keep_each_their_order_and_credit(make: Make) -> None:
+    first, second, consumer = make("a"), make("b"), make("c")
+    for seq in range(5):
+        assert put(first, consumer, rows(30_000, fill=10 + seq), seq=seq, request_id="of-first")
+        assert put(second, consumer, rows(30_000, fill=20 + seq), seq=seq, request_id="of-second")
+    seen: dict[str, list[int]] = {"of-first": [], "of-second": []}
+    for _ in range(10):
+        chunk = receive(consumer)
+        base = 10 if chunk.header.request_id == "of-first" else 20
+        assert (chunk.arrays["hidden"] == base + chunk.header.seq).all()
+        seen[chunk.header.request_id].append(chunk.header.seq)
+        if chunk.header.request_id == "of-first":
+            consumer.release(chunk)
+    assert seen == {"of-first": [0, 1, 2, 3, 4], "of-second": [0, 1, 2, 3, 4]}
+    consumer.flush()
+    settle(first)
+    assert second.num_held("of-second") == 5
+
+
+@pytest.mark.parametrize("size", [100, 100_000])
+def test_a_view_stays_readable_after_its_producer_closed(make: Make, size: int) -> None:
+    producer, consumer = make("a"), make("b")
+    assert put(producer, consumer, rows(size, fill=42))
+    chunk = receive(consumer)
+    producer.close()
+    consumer.forget_peer(producer.address)
+    assert (chunk.arrays["hidden"] == 42).all()
+    consumer.release(chunk)
+    consumer.flush()
+
+
+def test_the_descriptor_wakes_for_a_chunk_and_for_credit(make: Make) -> None:
+    producer, consumer = make("a"), make("b")
+    assert consumer.get() is None
+    assert producer.get() is None
+    assert put(producer, consumer, rows(30_000))
+    assert select.select([consumer.fileno()], [], [], DEADLINE_S)[0]
+    chunk = receive(consumer)
+    assert consumer.get() is None
+    assert producer.get() is None
+    consumer.release(chunk)
+    consumer.flush()
+    assert select.select([producer.fileno()], [], [], DEADLINE_S)[0]
+    settle(producer)
+
+
+@pytest.mark.parametrize(
+    ("declared", "problem"),
+    [
+        (TensorSpec("hidden", "float32", (8,), True), "declared as float32 .8,. and given as uint8 .8,."),
+        (TensorSpec("hidden", "uint8", (9,), True), "given as uint8 .8,."),
+        (TensorSpec("hidden", "object", (8,), True), "unknown dtype 'object'"),
+        (TensorSpec("hidden", "uint8", (-8,), True), "impossible shape"),
+    ],
+)
+def test_buffers_that_are_not_as_declared_fail_their_put_only(make: Make, declared: TensorSpec, problem: str) -> None:
+    producer, consumer = make("a"), make("b")
+    header = ChunkHeader("req-1", 0, "e", "p/0", 0, tensors=(declared,))
+    with pytest.raises(StageError, match=problem):
+        producer.put(consumer.address, header, [np.zeros(8, np.uint8)])
+    with pytest.raises(StageError, match="1 arrays are declared and 0 given"):
+        producer.put(consumer.address, header_of(rows(8)), [])
+    assert producer.statistics().num_leases == 0
+    assert put(producer, consumer, rows(8), seq=1)
+    assert receive(consumer).header.seq == 1
+
+
+def test_what_a_closed_connector_had_is_not_seen_by_its_successor(make: Make) -> None:
+    producer, consumer = make("a"), make("b")
+    assert put(producer, consumer, rows(20_000))
+    chunk = receive(consumer)
+    producer.close()
+    successor = make("a")
+    assert put(successor, consumer, rows(20_000, fill=3), seq=8)
+    held = receive(consumer)
+    assert (held.arrays["hidden"] == 3).all()
+    consumer.release(chunk)
+    consumer.flush()
+    assert put(consumer, successor, {}, seq=5)
+    assert receive(successor).header.seq == 5
+    assert successor.num_held("req-1") == 1, "a credit for the old process freed a chunk of the new one"
+
+
+def test_an_unknown_kind_is_named_with_the_valid_ones() -> None:
+    with pytest.raises(ConfigError, match="'rdma' is unknown; use one of inproc, shm"):
+        make_connector("rdma", "nowhere", 1024)
