@@ -1,0 +1,51 @@
+"""The HTTP server as one ASGI application.
+
+In: an engine client and settings. Out: a FastAPI app with OpenAI's routes over that client.
+Does not know: sockets, processes, how the client reaches its stages.
+"""
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+
+from antiphon.client.engine_client import EngineClient
+from antiphon.server.chat import chat_router
+from antiphon.server.context import ServerContext
+from antiphon.server.edge import RequestEdge
+from antiphon.server.health import health_router
+from antiphon.server.http_errors import on_http_exception, on_validation_error
+from antiphon.server.limits import BodyLimit, ServerSettings
+from antiphon.server.metrics import HttpMetrics, metrics_router
+from antiphon.server.models import ModelCatalogue, models_router
+from antiphon.server.speech import speech_router
+from antiphon.server.transcription import transcription_router
+
+
+def create_app(client: EngineClient, settings: ServerSettings) -> FastAPI:
+    """The app over `client`, which must be started before the first request comes.
+
+    Layers, outermost first: RequestEdge (id, one answer, counts), BodyLimit (413), the routes.
+    """
+    metrics = HttpMetrics(client.counters)
+    catalogue = ModelCatalogue(tuple(dict.fromkeys((client.pipeline.name, *settings.model_aliases))))
+    context = ServerContext(client, settings, catalogue, metrics)
+    app = FastAPI(
+        title="antiphon",
+        middleware=[
+            Middleware(RequestEdge, metrics=metrics),
+            Middleware(BodyLimit, max_body_bytes=settings.max_body_bytes),
+        ],
+        exception_handlers={RequestValidationError: on_validation_error, HTTPException: on_http_exception},
+    )
+    routers = (
+        speech_router(context),
+        chat_router(context),
+        transcription_router(context),
+        models_router(catalogue, client.pipeline.voices),
+        health_router(client),
+        metrics_router(metrics),
+    )
+    for router in routers:
+        app.include_router(router)
+    return app

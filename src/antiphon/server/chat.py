@@ -1,0 +1,113 @@
+"""POST /v1/chat/completions: a conversation in, text and speech out, whole or streamed.
+
+In: a ChatRequest. Out: one completion object, or its chunks as events while the stages work.
+Does not know: prompts, tokens, stages other than which one gives the text.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from antiphon.client.output_stream import OutputStream
+from antiphon.config.pipeline import Modality
+from antiphon.messages.client import AudioChunk, OutputEnd, TextDelta
+from antiphon.server.chat_answer import AnswerHead, ChunkWriter, Json, completion
+from antiphon.server.chat_input import chat_input, has_audio
+from antiphon.server.context import ServerContext
+from antiphon.server.edge import request_id_of
+from antiphon.server.http_errors import json_response
+from antiphon.server.response_audio import ResponseAudio, encode_answer
+from antiphon.server.schema import ChatRequest
+from antiphon.server.sse import DONE, Base64Pieces, event, event_stream
+from antiphon.server.streaming import run_until_disconnect
+
+
+def chat_router(context: ServerContext) -> APIRouter:
+    """POST /v1/chat/completions."""
+    router = APIRouter()
+
+    @router.post("/v1/chat/completions", summary="Chat, written and spoken", response_class=Response)
+    async def create_chat_completion(body: ChatRequest, request: Request) -> Response:
+        context.catalogue.check(body.model)
+        head = AnswerHead(request_id_of(request), body.model)
+        if body.stream:
+            return event_stream(_events(context, body, head), head.request_id)
+        return json_response(await run_until_disconnect(request.receive, _whole(context, body, head)))
+
+    return router
+
+
+async def _submit(context: ServerContext, body: ChatRequest, head: AnswerHead) -> OutputStream:
+    max_audio_s = context.settings.max_audio_s
+    if has_audio(body):
+        conversation = await asyncio.to_thread(chat_input, body, max_audio_s=max_audio_s)
+    else:
+        conversation = chat_input(body, max_audio_s=max_audio_s)
+    return await context.client.submit(conversation, request_id=head.request_id)
+
+
+def _text_stage(context: ServerContext) -> str:
+    """The stage whose end tells the finish reason and the usage."""
+    return context.client.pipeline.task("chat").finals[Modality.TEXT]
+
+
+async def _whole(context: ServerContext, body: ChatRequest, head: AnswerHead) -> Json:
+    timer, text_stage = context.metrics.timer("chat"), _text_stage(context)
+    texts: list[str] = []
+    chunks: list[AudioChunk] = []
+    end = OutputEnd()
+    async with await _submit(context, body, head) as stream:
+        async for message in stream:
+            match message.output:
+                case TextDelta(text=text):
+                    timer.saw_text()
+                    texts.append(text)
+                case AudioChunk() as chunk:
+                    timer.saw_audio()
+                    chunks.append(chunk)
+                case OutputEnd() as last if message.stage == text_stage:
+                    end = last
+                case _:
+                    pass  # another stage's end
+    audio = await encode_answer(chunks, body.audio_format) if body.audio_out else None
+    return completion(head, "".join(texts), audio, end)
+
+
+async def _events(context: ServerContext, body: ChatRequest, head: AnswerHead) -> AsyncGenerator[bytes, None]:
+    """Role, deltas of text and audio as they come, the finish reason, the usage if asked for, [DONE].
+
+    The role is held back until a stage has said something: until then a failure can still be an HTTP error.
+    """
+    timer, text_stage, end = context.metrics.timer("chat"), _text_stage(context), OutputEnd()
+    include_usage = body.stream_options.include_usage
+    writer = ChunkWriter(head, audio_out=body.audio_out, include_usage=include_usage)
+    audio, joiner = ResponseAudio(body.audio_format), Base64Pieces()
+    role = event(writer.role())
+    async with await _submit(context, body, head) as stream:
+        async for message in stream:
+            if role:
+                yield role
+                role = b""
+            match message.output:
+                case TextDelta(text=text):
+                    timer.saw_text()
+                    yield event(writer.text(text))
+                case AudioChunk() as chunk:
+                    if encoded := joiner.encode(await audio.encode(chunk)):
+                        timer.saw_audio()
+                        yield event(writer.audio(encoded))
+                case OutputEnd() as last if message.stage == text_stage:
+                    end = last
+                case _:
+                    pass  # another stage's end
+        if body.audio_out:
+            rest = joiner.encode(await audio.finish()) + joiner.finish()
+            if rest:
+                yield event(writer.audio(rest))
+            yield event(writer.audio_end())
+    yield event(writer.finish(end.finish_reason))
+    if include_usage:
+        yield event(writer.usage(end))
+    yield DONE

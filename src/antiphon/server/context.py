@@ -1,0 +1,21 @@
+"""What every handler of one api-server shares.
+
+In: the parts, once, at start. Out: one frozen value. Does not know: routes or requests.
+"""
+
+from dataclasses import dataclass
+
+from antiphon.client.engine_client import EngineClient
+from antiphon.server.limits import ServerSettings
+from antiphon.server.metrics import HttpMetrics
+from antiphon.server.models import ModelCatalogue
+
+
+@dataclass(frozen=True)
+class ServerContext:
+    """The runtime's door, the limits, the names and the counts."""
+
+    client: EngineClient
+    settings: ServerSettings
+    catalogue: ModelCatalogue
+    metrics: HttpMetrics

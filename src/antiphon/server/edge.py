@@ -1,0 +1,97 @@
+"""The outermost layer of the HTTP server: every request gets an id, exactly one answer, a log line and a count.
+
+In: any ASGI request and whatever the layers inside raise. Out: x-request-id on every response, errors as envelopes.
+Does not know: routes, bodies, tasks.
+"""
+
+import logging
+import re
+import time
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from antiphon.errors import AntiphonError, RequestAbortedError
+from antiphon.ids import RequestId, new_request_id
+from antiphon.server.http_errors import error_response, internal_error_response
+from antiphon.server.metrics import HttpMetrics
+
+_log = logging.getLogger(__name__)
+_SANE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+
+
+def request_id_of(request: Request) -> RequestId:
+    """The id of this request in every process: ours, never the client's, so that two requests cannot share it."""
+    request_id: RequestId = request.state.request_id
+    return request_id
+
+
+class RequestEdge:
+    """ASGI middleware; owns nothing but the counts it adds to.
+
+    A failure before the first byte becomes its envelope. After the first byte of a body without error events, the
+    connection is closed in mid-body: the only way left to tell the client that the rest is missing.
+    """
+
+    def __init__(self, app: ASGIApp, *, metrics: HttpMetrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        request_id = new_request_id()
+        scope.setdefault("state", {})["request_id"] = request_id
+        shown_id = _client_given_id(scope) or request_id
+        started_s = time.perf_counter()
+        status = 0
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", shown_id.encode())]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_id)
+        except Exception as error:  # the edge of an HTTP handler: whatever failed, this client is told, others go on
+            response = _answer(error, request_id)
+            if status == 0:
+                await response(scope, receive, send_with_id)
+            status = response.status_code
+        duration_s = time.perf_counter() - started_s
+        self._metrics.count_request(_route(scope), scope["method"], status, duration_s)
+        _log.info(
+            "req=%s client_id=%s method=%s path=%s status=%d duration_s=%.3f",
+            *(request_id, shown_id, scope["method"], scope["path"], status, duration_s),
+        )
+
+
+def _answer(error: Exception, request_id: RequestId) -> Response:
+    match error:
+        case ClientDisconnect():
+            return error_response(RequestAbortedError(f"{request_id}: its client hung up while it was sending"))
+        case AntiphonError():
+            if error.http_status >= 500:
+                _log.warning("req=%s failed: %s: %s", request_id, type(error).__name__, error.message)
+            return error_response(error)
+        case _:
+            _log.error("req=%s failed inside the server", request_id, exc_info=error)
+            return internal_error_response(request_id)
+
+
+def _client_given_id(scope: Scope) -> str:
+    """The client's x-request-id if it is short and plain, else ""."""
+    for name, value in scope["headers"]:
+        if name == b"x-request-id":
+            text = str(value, "latin-1")
+            return text if _SANE_ID.fullmatch(text) else ""
+    return ""
+
+
+def _route(scope: Scope) -> str:
+    """The route's template, a label of few values; "unmatched" for paths that are not ours."""
+    route = scope.get("route")
+    return str(route.path) if route is not None else "unmatched"

@@ -1,0 +1,110 @@
+"""Every failure as one answer of one shape: {"error": {"message", "type", "param", "code"}}.
+
+In: AntiphonErrors, validation errors, unknown routes. Out: a status, the envelope and Retry-After.
+Does not know: what the request wanted, or which stage failed it.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from antiphon.errors import AntiphonError, InvalidRequestError, OverloadedError
+
+_MAX_SHOWN_CHARS = 80
+_HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
+
+
+def envelope(error: AntiphonError) -> dict[str, dict[str, str | None]]:
+    """The error as OpenAI's clients read it."""
+    return _envelope(error.message, error.openai_type, error.code, error.param)
+
+
+def internal_envelope(request_id: str) -> dict[str, dict[str, str | None]]:
+    """What a client hears of a fault of ours: the id under which the log has the rest."""
+    message = f"internal error in request {request_id}; the server's log has the details under this id"
+    return _envelope(message, "server_error", "internal_error")
+
+
+def error_response(error: AntiphonError) -> Response:
+    """The error's status and envelope; an OverloadedError also says Retry-After in whole seconds."""
+    headers = {}
+    if isinstance(error, OverloadedError):
+        headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
+    return json_response(envelope(error), status=error.http_status, headers=headers)
+
+
+def internal_error_response(request_id: str) -> Response:
+    """A 500 that says nothing of the server's inside."""
+    return json_response(internal_envelope(request_id), status=500)
+
+
+def json_response(content: object, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """`content` (plain values, or anything msgspec encodes) as a JSON response."""
+    return Response(msgspec.json.encode(content), status_code=status, headers=headers, media_type="application/json")
+
+
+async def on_validation_error(request: Request, error: Exception) -> Response:
+    """FastAPI's handler for a body, form or path that does not fit: a 400 that names the field."""
+    assert isinstance(error, RequestValidationError)
+    return error_response(invalid_request(error.errors()))
+
+
+async def on_http_exception(request: Request, error: Exception) -> Response:
+    """Starlette's own refusals: unknown routes, wrong methods, bodies that cannot be parsed."""
+    assert isinstance(error, HTTPException)
+    match error.status_code:
+        case 404:
+            message = f"there is no {request.url.path} here; GET /docs lists the routes"
+        case 405:
+            message = f"{request.url.path} does not take {request.method}; GET /docs lists the routes"
+        case _:
+            message = str(error.detail)
+    content = _envelope(message, "invalid_request_error", _HTTP_CODES.get(error.status_code, "invalid_request"))
+    return json_response(content, status=error.status_code, headers=dict(error.headers or {}))
+
+
+def invalid_request(problems: Sequence[dict[str, Any]]) -> InvalidRequestError:
+    """The first of pydantic's problems as an error with a param such as `messages[0].content`."""
+    first = problems[0]
+    location, context = first["loc"], first.get("ctx", {})
+    if first["type"] == "json_invalid":
+        return InvalidRequestError(
+            f"the body is not valid JSON: {context['error']} at character {location[-1]}", code="invalid_json"
+        )
+    param = _field_path(location[1:])
+    if not param:
+        return InvalidRequestError(
+            "the body must be one JSON object, sent with `Content-Type: application/json`", code="invalid_json"
+        )
+    if first["type"] == "missing":
+        return InvalidRequestError(f"`{param}` is required", param=param, code="missing_field")
+    reason = str(context["error"]) if first["type"] == "value_error" else _lower_first(first["msg"])
+    return InvalidRequestError(f"`{param}`: {reason}{_shown(first['input'])}", param=param)
+
+
+def _field_path(location: Sequence[str | int]) -> str:
+    path = ""
+    for part in location:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return path.removeprefix(".")
+
+
+def _shown(value: object) -> str:
+    """The refused value if it is a short plain one."""
+    if not isinstance(value, str | int | float) or len(repr(value)) > _MAX_SHOWN_CHARS:
+        return ""
+    return f", got {value!r}"
+
+
+def _lower_first(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:]
+
+
+def _envelope(message: str, kind: str, code: str, param: str = "") -> dict[str, dict[str, str | None]]:
+    return {"error": {"message": message, "type": kind, "param": param or None, "code": code}}

@@ -1,0 +1,61 @@
+"""Which model names and voices this server answers to.
+
+In: a PipelineSpec and aliases. Out: OpenAI's model list, the voice list, UnknownModelError for other names.
+Does not know: weights, stages, what a voice sounds like.
+"""
+
+import time
+from dataclasses import dataclass, field
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from antiphon.config.pipeline import VoiceSpec
+from antiphon.errors import UnknownModelError
+from antiphon.server.http_errors import json_response
+
+
+@dataclass(frozen=True)
+class ModelCatalogue:
+    """The names a request's `model` may have: the pipeline's own first. All of them mean the same pipeline."""
+
+    names: tuple[str, ...]
+    created_s: int = field(default_factory=lambda: int(time.time()))
+
+    def check(self, name: str) -> None:
+        """UnknownModelError (404) unless `name` is served here."""
+        if name not in self.names:
+            raise UnknownModelError(
+                f"model {name[:80]!r} is not served here; use {self.names[0]!r} "
+                f"(also answers to {', '.join(self.names[1:]) or 'no other name'})",
+                param="model",
+            )
+
+    def entry(self, name: str) -> dict[str, str | int]:
+        """The model as OpenAI lists it."""
+        self.check(name)
+        return {"id": name, "object": "model", "created": self.created_s, "owned_by": "antiphon"}
+
+
+def models_router(catalogue: ModelCatalogue, voices: tuple[VoiceSpec, ...]) -> APIRouter:
+    """GET /v1/models, /v1/models/{id}, /v1/audio/voices."""
+    router = APIRouter()
+
+    @router.get("/v1/models", summary="Names that `model` may have")
+    async def list_models() -> Response:
+        return json_response({"object": "list", "data": [catalogue.entry(name) for name in catalogue.names]})
+
+    @router.get("/v1/models/{model}", summary="One model")
+    async def get_model(model: str) -> Response:
+        return json_response(catalogue.entry(model))
+
+    @router.get("/v1/audio/voices", summary="Voices, with the names they also answer to")
+    async def list_voices() -> Response:
+        return json_response({"object": "list", "voices": [_voice_entry(voice) for voice in voices]})
+
+    return router
+
+
+def _voice_entry(voice: VoiceSpec) -> dict[str, str | tuple[str, ...]]:
+    """`id` repeats the name: some clients read one, some the other."""
+    return {"id": voice.name, "name": voice.name, "language": voice.language, "aliases": voice.aliases}

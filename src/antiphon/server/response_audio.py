@@ -1,0 +1,53 @@
+"""The one audio encoder of one response, run where it does not hold up the event loop.
+
+In: AudioChunks in order, a format. Out: bytes of one continuous file.
+Does not know: HTTP, SSE, where the audio comes from.
+"""
+
+import asyncio
+
+from antiphon.errors import StageError
+from antiphon.messages.client import AudioChunk
+from antiphon.server.audio_encode import AudioEncoder, AudioFormat, encode_whole, make_encoder
+
+_FREE_FORMATS = frozenset({AudioFormat.PCM, AudioFormat.WAV})
+"""Formats that copy samples: a thread would cost more than the encoding."""
+
+
+class ResponseAudio:
+    """Owns the encoder of a streamed response, made when the first chunk tells the sample rate."""
+
+    def __init__(self, format: AudioFormat) -> None:
+        self._format = format
+        self._encoder: AudioEncoder | None = None
+
+    async def encode(self, chunk: AudioChunk) -> bytes:
+        """The bytes that are ready after `chunk`, maybe none."""
+        if not chunk.pcm:
+            return b""
+        if self._encoder is None:
+            self._encoder = make_encoder(self._format, chunk.sample_rate)
+        if self._format in _FREE_FORMATS:
+            return self._encoder.encode(chunk.pcm)
+        return await asyncio.to_thread(self._encoder.encode, chunk.pcm)
+
+    async def finish(self) -> bytes:
+        """All that is left. StageError if there was no audio at all: an empty file would look like success."""
+        if self._encoder is None:
+            raise no_audio()
+        if self._format in _FREE_FORMATS:
+            return self._encoder.finish()
+        return await asyncio.to_thread(self._encoder.finish)
+
+
+async def encode_answer(chunks: list[AudioChunk], format: AudioFormat) -> bytes:
+    """A finished answer as one file that knows its length. StageError if there was no audio at all."""
+    pcm = b"".join(chunk.pcm for chunk in chunks)
+    if not pcm:
+        raise no_audio()
+    return await asyncio.to_thread(encode_whole, pcm, format, chunks[0].sample_rate)
+
+
+def no_audio() -> StageError:
+    """What a request that asked for audio gets if its stages ended without any."""
+    return StageError("the stages ended this request without any audio; see their logs", code="no_audio")

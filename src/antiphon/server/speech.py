@@ -1,0 +1,106 @@
+"""POST /v1/audio/speech: text in, one continuous audio out, as a file's bytes or as events.
+
+In: a SpeechRequest. Out: a streamed response that starts with the first audio.
+Does not know: voices, sentences, stages.
+"""
+
+from collections.abc import AsyncGenerator
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from antiphon.config.pipeline import PipelineSpec
+from antiphon.errors import InvalidRequestError
+from antiphon.ids import RequestId
+from antiphon.messages.client import AudioChunk, OutputEnd, Usage
+from antiphon.messages.tasks import SpeechInput
+from antiphon.server.context import ServerContext
+from antiphon.server.edge import request_id_of
+from antiphon.server.response_audio import ResponseAudio
+from antiphon.server.schema import SpeechRequest
+from antiphon.server.sse import Base64Pieces, event, event_stream
+from antiphon.server.streaming import StreamedResponse
+
+
+def speech_router(context: ServerContext) -> APIRouter:
+    """POST /v1/audio/speech."""
+    router = APIRouter()
+
+    @router.post("/v1/audio/speech", summary="Text to speech", response_class=Response)
+    async def create_speech(body: SpeechRequest, request: Request) -> Response:
+        context.catalogue.check(body.model)
+        _check_sample_rate(body, context.client.pipeline)
+        request_id = request_id_of(request)
+        pieces = _speak(context, body, request_id)
+        if body.as_events:
+            return event_stream(_speech_events(pieces), request_id)
+        return StreamedResponse(_only_audio(pieces), media_type=body.response_format.content_type)
+
+    return router
+
+
+def _check_sample_rate(body: SpeechRequest, pipeline: PipelineSpec) -> None:
+    if body.sample_rate not in (None, pipeline.sample_rate):
+        raise InvalidRequestError(
+            f"`sample_rate`: only {pipeline.sample_rate} is served, got {body.sample_rate}", param="sample_rate"
+        )
+
+
+async def _speak(
+    context: ServerContext, body: SpeechRequest, request_id: RequestId
+) -> AsyncGenerator[bytes | Usage, None]:
+    """The bytes of one file as they get ready, none of them empty, then what was counted."""
+    timer = context.metrics.timer("speech")
+    speech = SpeechInput(text=body.input, voice=body.voice, speed=body.speed, language=body.language, seed=body.seed)
+    audio, usage = ResponseAudio(body.response_format), Usage()
+    async with await context.client.submit(speech, request_id=request_id) as stream:
+        async for message in stream:
+            match message.output:
+                case AudioChunk() as chunk:
+                    if piece := await audio.encode(chunk):
+                        timer.saw_audio()
+                        yield piece
+                case OutputEnd(usage=counted):
+                    usage = counted
+                case _:
+                    pass  # a pipeline may also give text; this API has no place for it
+        if rest := await audio.finish():
+            yield rest
+        yield usage
+
+
+async def _only_audio(pieces: AsyncGenerator[bytes | Usage, None]) -> AsyncGenerator[bytes, None]:
+    try:
+        async for piece in pieces:
+            if isinstance(piece, bytes):
+                yield piece
+    finally:
+        await pieces.aclose()
+
+
+async def _speech_events(pieces: AsyncGenerator[bytes | Usage, None]) -> AsyncGenerator[bytes, None]:
+    """speech.audio.delta for every piece of the file, then speech.audio.done."""
+    joiner = Base64Pieces()
+    try:
+        async for piece in pieces:
+            if isinstance(piece, bytes):
+                if encoded := joiner.encode(piece):
+                    yield _delta(encoded)
+                continue
+            if encoded := joiner.finish():
+                yield _delta(encoded)
+            yield event({"type": "speech.audio.done", "usage": _usage(piece)})
+    finally:
+        await pieces.aclose()
+
+
+def _delta(encoded: str) -> bytes:
+    return event({"type": "speech.audio.delta", "audio": encoded})
+
+
+def _usage(usage: Usage) -> dict[str, int]:
+    return {
+        "input_tokens": usage.num_input_tokens,
+        "output_tokens": usage.num_output_tokens,
+        "total_tokens": usage.num_input_tokens + usage.num_output_tokens,
+    }

@@ -1,0 +1,183 @@
+"""An engine client that plays a script, and ways to call the app: over httpx, or message by message."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, field
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from antiphon.client.output_stream import OutputStream, StageMessage
+from antiphon.config.pipeline import EngineKind, Modality, PipelineSpec, StageSpec, TaskSpec, VoiceSpec
+from antiphon.errors import AntiphonError
+from antiphon.messages.client import AudioChunk, OutputEnd, TextDelta, Usage
+from antiphon.messages.control import Counter
+from antiphon.messages.tasks import ChatInput, TaskInput
+from antiphon.server.app import create_app
+from antiphon.server.limits import ServerSettings
+
+SAMPLE_RATE = 24_000
+PIPELINE = PipelineSpec(
+    name="voice",
+    stages=tuple(
+        StageSpec(name, EngineKind.GENERATION, "nowhere:Model") for name in ("listener", "thinker", "code2wav")
+    ),
+    edges=(),
+    tasks=(
+        TaskSpec("speech", {Modality.TEXT: "code2wav"}, {Modality.AUDIO: "code2wav"}),
+        TaskSpec("chat", {Modality.TEXT: "thinker"}, {Modality.TEXT: "thinker", Modality.AUDIO: "code2wav"}),
+        TaskSpec("transcription", {Modality.AUDIO: "listener"}, {Modality.TEXT: "listener"}),
+    ),
+    frontend="nowhere:Frontend",
+    voices=(VoiceSpec("anna", "en", ("alloy",)), VoiceSpec("ben", "de")),
+    sample_rate=SAMPLE_RATE,
+)
+
+
+def tone(num_samples: int, start: int = 0) -> bytes:
+    """s16le samples that count up, so that any loss or repetition shows."""
+    return b"".join(((start + n) % 20_000).to_bytes(2, "little", signed=True) for n in range(num_samples))
+
+
+def audio(num_samples: int, start: int = 0) -> StageMessage:
+    return StageMessage("code2wav", AudioChunk(tone(num_samples, start), SAMPLE_RATE))
+
+
+def text(words: str) -> StageMessage:
+    return StageMessage("thinker", TextDelta(words))
+
+
+def end(stage: str, *, finish_reason: str = "stop", usage: Usage | None = None) -> StageMessage:
+    return StageMessage(stage, OutputEnd(finish_reason, usage or Usage()))
+
+
+@dataclass
+class ScriptedClient:
+    """Stands in for the EngineClient: each request gets a real OutputStream that holds `script`, then `failure`.
+
+    With neither an end in the script nor a failure the stream stays open, as that of a busy stage.
+    """
+
+    script: list[StageMessage] = field(default_factory=list)
+    refusal: AntiphonError | None = None
+    failure: AntiphonError | None = None
+    live: dict[str, int] = field(default_factory=lambda: {"listener": 1, "thinker": 1, "code2wav": 1})
+    reported: list[Counter] = field(default_factory=list)
+    pipeline: PipelineSpec = PIPELINE
+    inputs: list[TaskInput] = field(default_factory=list)
+    request_ids: list[str] = field(default_factory=list)
+    aborted: list[str] = field(default_factory=list)
+    submitted: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def submit(self, task_input: TaskInput, *, request_id: str) -> OutputStream:
+        if self.refusal is not None:
+            raise self.refusal
+        self.inputs.append(task_input)
+        self.request_ids.append(request_id)
+        stream = OutputStream(
+            request_id, deadline_s=30, max_backlog_bytes=1 << 24, abort=lambda id, reason: self.aborted.append(id)
+        )
+        spoken = isinstance(task_input, ChatInput) and task_input.audio_out
+        ending = {message.stage for message in self.script if isinstance(message.output, OutputEnd)}
+        stream.accept(tuple({"thinker", "code2wav"} if spoken else ending or {"code2wav"}))
+        for message in self.script:
+            stream.push(message.stage, message.output)
+        if self.failure is not None:
+            stream.fail(self.failure)
+        self.submitted.set()
+        return stream
+
+    def is_ready(self) -> dict[str, int]:
+        return self.live
+
+    def counters(self) -> Iterable[Counter]:
+        return self.reported
+
+
+@dataclass
+class RawExchange:
+    """One request driven message by message: what the app has sent so far, and a way to hang up."""
+
+    app: FastAPI
+    path: str
+    body: bytes = b""
+    headers: list[tuple[bytes, bytes]] = field(default_factory=lambda: [(b"content-type", b"application/json")])
+    body_chunks: list[bytes] | None = None
+    sent: list[dict] = field(default_factory=list)
+    num_received_bytes: int = 0
+    hung_up: asyncio.Event = field(default_factory=asyncio.Event)
+    first_body: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self) -> None:
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "method": "POST",
+            "path": self.path,
+            "raw_path": self.path.encode(),
+            "query_string": b"",
+            "root_path": "",
+            "scheme": "http",
+            "headers": self.headers,
+            "client": ("127.0.0.1", 1),
+            "server": ("127.0.0.1", 80),
+        }
+        waiting = list(self.body_chunks if self.body_chunks is not None else [self.body])
+
+        async def receive() -> dict:
+            if waiting:
+                chunk = waiting.pop(0)
+                self.num_received_bytes += len(chunk)
+                return {"type": "http.request", "body": chunk, "more_body": bool(waiting)}
+            await self.hung_up.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: dict) -> None:
+            self.sent.append(message)
+            if message.get("body"):
+                self.first_body.set()
+
+        async with asyncio.timeout(20):
+            await self.app(scope, receive, send)
+
+    @property
+    def status(self) -> int:
+        return self.sent[0]["status"]
+
+    @property
+    def body_sent(self) -> bytes:
+        return b"".join(message.get("body", b"") for message in self.sent)
+
+    @property
+    def complete(self) -> bool:
+        return bool(self.sent) and self.sent[-1].get("more_body") is False
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def client() -> ScriptedClient:
+    return ScriptedClient()
+
+
+@pytest.fixture
+def app(client: ScriptedClient) -> FastAPI:
+    return create_app(client, ServerSettings(max_body_bytes=100_000))
+
+
+@pytest.fixture
+async def http(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as http:
+        yield http
+
+
+def events(body: str) -> list[dict]:
+    """The JSON of all `data:` lines but [DONE]."""
+    lines = [line.removeprefix("data: ") for line in body.splitlines() if line.startswith("data: ")]
+    return [json.loads(line) for line in lines if line != "[DONE]"]

@@ -1,0 +1,64 @@
+"""Failures outside any task: routes, methods, bodies that are not JSON, faults of the server itself."""
+
+import json
+
+import pytest
+
+pytestmark = pytest.mark.anyio
+SPEECH = "/v1/audio/speech"
+
+
+def assert_envelope(answer, status: int, code: str) -> dict:
+    assert answer.status_code == status
+    error = answer.json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert error["code"] == code
+    return error
+
+
+async def test_an_unknown_route_is_a_404_envelope(http):
+    assert "/v2/nothing" in assert_envelope(await http.get("/v2/nothing"), 404, "not_found")["message"]
+
+
+async def test_a_wrong_method_is_a_405_envelope_that_says_the_right_one(http):
+    answer = await http.get(SPEECH)
+    assert_envelope(answer, 405, "method_not_allowed")
+    assert answer.headers["allow"] == "POST"
+
+
+@pytest.mark.parametrize("body", [b"{", b"", b"[]", b'"text"', b"nonsense", b'{"a": "\xff"}', b"[" * 100_000])
+@pytest.mark.parametrize("path", [SPEECH, "/v1/chat/completions"])
+async def test_a_body_that_is_no_json_object_is_a_400(http, client, path, body):
+    answer = await http.post(path, content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["type"] == "invalid_request_error"
+    assert client.inputs == []
+
+
+async def test_malformed_json_is_named_as_such(http):
+    answer = await http.post(SPEECH, content=b'{"model": ', headers={"content-type": "application/json"})
+    assert "not valid JSON" in assert_envelope(answer, 400, "invalid_json")["message"]
+
+
+async def test_a_body_of_another_content_type_is_told_which_to_send(http):
+    answer = await http.post(SPEECH, content=b"{}", headers={"content-type": "text/plain"})
+    assert "application/json" in assert_envelope(answer, 400, "invalid_json")["message"]
+
+
+async def test_text_with_a_lone_surrogate_is_a_400(http):
+    body = json.dumps({"model": "voice", "input": "\ud800"}).encode()
+    answer = await http.post(SPEECH, content=body, headers={"content-type": "application/json"})
+    assert assert_envelope(answer, 400, "invalid_value")["param"] == "input"
+
+
+async def test_a_fault_of_the_server_tells_its_id_and_nothing_else(http, client, monkeypatch, caplog):
+    async def broken(*args, **kwargs):
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr(client, "submit", broken)
+    answer = await http.post(SPEECH, json={"model": "voice", "input": "Hi."})
+    error = assert_envelope(answer, 500, "internal_error")
+    assert "secret" not in answer.text
+    request_id = answer.headers["x-request-id"]
+    assert request_id in error["message"]
+    assert any(request_id in record.getMessage() and record.exc_info for record in caplog.records)

@@ -1,0 +1,52 @@
+"""Bodies over the limit (100,000 bytes in these tests)."""
+
+import pytest
+
+from tests.unit.server.conftest import RawExchange
+
+pytestmark = pytest.mark.anyio
+PATH = "/v1/audio/speech"
+JSON = (b"content-type", b"application/json")
+
+
+async def test_an_announced_size_over_the_limit_is_refused_before_the_body_is_read(app, client):
+    exchange = RawExchange(app, PATH, b"x", headers=[JSON, (b"content-length", b"100001")])
+    await exchange.run()
+    assert exchange.status == 413
+    assert b'"code":"request_too_large"' in exchange.body_sent
+    assert b"100000 bytes" in exchange.body_sent
+    assert exchange.complete
+    assert client.inputs == []
+
+
+@pytest.mark.parametrize("content_type", [b"application/json", b"multipart/form-data; boundary=x"])
+async def test_a_body_of_unknown_size_is_refused_when_it_has_grown_over_the_limit(app, client, content_type):
+    path = PATH if b"json" in content_type else "/v1/audio/transcriptions"
+    head = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+    chunks = [head, *([b"x" * 10_000] * 50)]
+    exchange = RawExchange(app, path, body_chunks=chunks, headers=[(b"content-type", content_type)])
+    await exchange.run()
+    assert exchange.status == 413
+    assert b"request_too_large" in exchange.body_sent
+    assert [message["type"] for message in exchange.sent].count("http.response.start") == 1
+    assert exchange.complete
+
+
+async def test_the_rest_of_a_refused_body_is_read_so_that_the_client_gets_the_answer(app):
+    exchange = RawExchange(app, PATH, body_chunks=[b"x" * 10_000] * 50, headers=[JSON, (b"content-length", b"500000")])
+    await exchange.run()
+    assert exchange.status == 413
+    assert exchange.num_received_bytes == 500_000
+
+
+async def test_a_body_just_under_the_limit_is_read(http, client):
+    answer = await http.post(PATH, json={"model": "voice", "input": "x" * 99_900, "speed": 9})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "speed"
+
+
+async def test_a_413_has_a_request_id_and_says_that_the_connection_ends(http):
+    answer = await http.post(PATH, content=b"x" * 100_001)
+    assert answer.status_code == 413
+    assert answer.headers["x-request-id"].startswith("req-")
+    assert answer.headers["connection"] == "close"

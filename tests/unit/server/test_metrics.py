@@ -1,0 +1,58 @@
+"""GET /metrics."""
+
+import pytest
+
+from antiphon.messages.control import Counter
+from tests.unit.server.conftest import audio, end, text
+
+pytestmark = pytest.mark.anyio
+
+
+async def page(http) -> list[str]:
+    answer = await http.get("/metrics")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain")
+    return answer.text.splitlines()
+
+
+async def test_requests_are_counted_by_route_method_and_status(http):
+    await http.get("/health")
+    await http.get("/health")
+    await http.get("/v1/models/nothing")
+    await http.get("/a/b/c")
+    lines = await page(http)
+    assert 'antiphon_http_requests_total{method="GET",route="/health",status="200"} 2.0' in lines
+    assert 'antiphon_http_requests_total{method="GET",route="/v1/models/{model}",status="404"} 1.0' in lines
+    assert 'antiphon_http_requests_total{method="GET",route="unmatched",status="404"} 1.0' in lines
+    assert 'antiphon_http_request_seconds_count{route="/health"} 2.0' in lines
+
+
+async def test_first_audio_and_first_text_are_timed_once_per_request(http, client):
+    client.script = [audio(100), audio(100), end("code2wav")]
+    await http.post("/v1/audio/speech", json={"model": "voice", "input": "Hi.", "response_format": "pcm"})
+    client.script = [text("a"), text("b"), end("thinker")]
+    await http.post("/v1/chat/completions", json={"model": "voice", "messages": [{"role": "user", "content": "Hi."}]})
+    lines = await page(http)
+    assert 'antiphon_ttfa_seconds_count{task="speech"} 1.0' in lines
+    assert 'antiphon_ttft_seconds_count{task="chat"} 1.0' in lines
+    assert 'antiphon_ttfa_seconds_count{task="chat"} 0.0' in lines
+
+
+async def test_the_runtimes_counters_are_on_the_page(http, client):
+    client.reported = [
+        Counter("inflight", (("stage", "talker"), ("replica", "0")), 3),
+        Counter("inflight", (("stage", "talker"), ("replica", "1")), 4),
+        Counter("control_messages_total", (("lane", "thinker->talker"),), 12),
+    ]
+    lines = await page(http)
+    assert "# TYPE antiphon_inflight gauge" in lines
+    assert 'antiphon_inflight{replica="0",stage="talker"} 3.0' in lines
+    assert 'antiphon_inflight{replica="1",stage="talker"} 4.0' in lines
+    assert "# TYPE antiphon_control_messages_total counter" in lines
+    assert 'antiphon_control_messages_total{lane="thinker->talker"} 12.0' in lines
+
+
+async def test_no_request_id_is_a_label(http, client):
+    client.script = [audio(100), end("code2wav")]
+    await http.post("/v1/audio/speech", json={"model": "voice", "input": "Hi.", "response_format": "pcm"})
+    assert client.request_ids[0] not in "\n".join(await page(http))

@@ -1,0 +1,213 @@
+"""POST /v1/audio/speech against a scripted runtime."""
+
+import asyncio
+import base64
+import io
+import json
+import struct
+
+import av
+import numpy as np
+import pytest
+
+from antiphon.errors import InvalidRequestError, OverloadedError, ReplicaDiedError
+from antiphon.messages.client import Usage
+from antiphon.messages.tasks import SpeechInput
+from tests.unit.server.conftest import SAMPLE_RATE, RawExchange, ScriptedClient, audio, end, events, tone
+
+pytestmark = pytest.mark.anyio
+PATH = "/v1/audio/speech"
+BODY = {"model": "voice", "input": "Hello.", "voice": "anna"}
+TWO_CHUNKS = [audio(1_000), audio(1_001, 1_000), end("code2wav", usage=Usage(7, 20, 2_001))]
+
+
+def decoded(data: bytes) -> np.ndarray:
+    with av.open(io.BytesIO(data)) as container:
+        return np.concatenate([frame.to_ndarray().reshape(-1) for frame in container.decode(audio=0)])
+
+
+async def test_pcm_is_exactly_the_chunks_in_order(http, client):
+    client.script = TWO_CHUNKS
+    answer = await http.post(PATH, json={**BODY, "response_format": "pcm"})
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "audio/pcm;rate=24000;channels=1"
+    assert answer.content == tone(2_001)
+
+
+async def test_wav_has_one_header_with_unknown_sizes_and_then_all_samples(http, client):
+    client.script = TWO_CHUNKS
+    wav = (await http.post(PATH, json={**BODY, "response_format": "wav"})).content
+    assert struct.unpack("<4sI4s", wav[:12]) == (b"RIFF", 0xFFFFFFFF, b"WAVE")
+    assert struct.unpack("<4sI", wav[36:44]) == (b"data", 0xFFFFFFFF)
+    assert wav[44:] == tone(2_001)
+
+
+@pytest.mark.parametrize(
+    ("format", "content_type"),
+    [("mp3", "audio/mpeg"), ("flac", "audio/flac"), ("opus", "audio/ogg"), ("aac", "audio/aac")],
+)
+async def test_compressed_formats_hold_all_the_audio(http, client, format, content_type):
+    client.script = [audio(12_000), audio(12_000, 12_000), end("code2wav")]
+    answer = await http.post(PATH, json={**BODY, "response_format": format})
+    assert answer.headers["content-type"] == content_type
+    with av.open(io.BytesIO(answer.content)) as container:
+        rate = container.streams.audio[0].rate
+    assert decoded(answer.content).size / rate >= 1.0
+
+
+async def test_mp3_is_the_default_format(http, client):
+    client.script = TWO_CHUNKS
+    answer = await http.post(PATH, json=BODY)
+    assert answer.headers["content-type"] == "audio/mpeg"
+
+
+async def test_all_fields_reach_the_runtime(http, client):
+    client.script = TWO_CHUNKS
+    body = {**BODY, "voice": {"id": "ben"}, "speed": 1.5, "language": "de", "seed": 5, "sample_rate": SAMPLE_RATE}
+    assert (await http.post(PATH, json={**body, "instructions": "softly", "unheard_of": 1})).status_code == 200
+    assert client.inputs == [SpeechInput(text="Hello.", voice="ben", speed=1.5, language="de", seed=5)]
+
+
+async def test_null_fields_are_absent_fields(http, client):
+    client.script = TWO_CHUNKS
+    body = {**BODY, "response_format": None, "speed": None, "voice": None, "stream": None}
+    assert (await http.post(PATH, json=body)).status_code == 200
+    assert client.inputs == [SpeechInput(text="Hello.")]
+
+
+@pytest.mark.parametrize("wish", [{"stream_format": "sse"}, {"stream": True}])
+async def test_events_carry_the_same_bytes_and_end_with_the_usage(http, client, wish):
+    client.script = TWO_CHUNKS
+    answer = await http.post(PATH, json={**BODY, "response_format": "pcm", **wish})
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert answer.headers["cache-control"] == "no-cache"
+    assert answer.headers["x-accel-buffering"] == "no"
+    *deltas, done = events(answer.text)
+    assert {delta["type"] for delta in deltas} == {"speech.audio.delta"}
+    assert len(deltas) >= 2
+    assert b"".join(base64.b64decode(delta["audio"]) for delta in deltas) == tone(2_001)
+    assert done == {
+        "type": "speech.audio.done",
+        "usage": {"input_tokens": 7, "output_tokens": 20, "total_tokens": 27},
+    }
+
+
+async def test_stream_format_audio_wins_over_stream(http, client):
+    client.script = TWO_CHUNKS
+    answer = await http.post(PATH, json={**BODY, "response_format": "pcm", "stream": True, "stream_format": "audio"})
+    assert answer.content == tone(2_001)
+
+
+@pytest.mark.parametrize("wish", [{"response_format": "wav"}, {"response_format": "mp3"}, {"stream_format": "sse"}])
+async def test_an_answer_without_audio_is_an_error_and_never_an_empty_file(http, client, wish):
+    client.script = [end("code2wav")]
+    answer = await http.post(PATH, json={**BODY, **wish})
+    assert answer.status_code == 500
+    assert answer.json()["error"]["code"] == "no_audio"
+    assert "without any audio" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("wish", [{}, {"stream_format": "sse"}])
+async def test_the_runtimes_refusal_is_the_answer(http, client, wish):
+    client.refusal = InvalidRequestError("no voice 'x'; voices: anna, ben", param="voice")
+    answer = await http.post(PATH, json={**BODY, **wish})
+    assert answer.status_code == 400
+    assert answer.json() == {
+        "error": {
+            "message": "no voice 'x'; voices: anna, ben",
+            "type": "invalid_request_error",
+            "param": "voice",
+            "code": "invalid_value",
+        }
+    }
+
+
+async def test_overload_says_when_to_come_back(http, client):
+    client.refusal = OverloadedError("full", retry_after_s=2.3)
+    answer = await http.post(PATH, json=BODY)
+    assert answer.status_code == 503
+    assert answer.headers["retry-after"] == "3"
+    assert answer.json()["error"]["type"] == "overloaded_error"
+
+
+async def test_a_failure_before_the_first_audio_is_an_error_response(http, client):
+    client.failure = ReplicaDiedError("code2wav/0 died")
+    answer = await http.post(PATH, json=BODY)
+    assert answer.status_code == 502
+    assert answer.json()["error"]["message"] == "code2wav/0 died"
+
+
+async def test_a_failure_in_mid_audio_leaves_the_response_unfinished(app, client):
+    client.script, client.failure = [audio(100)], ReplicaDiedError("code2wav/0 died")
+    exchange = RawExchange(app, PATH, json.dumps({**BODY, "response_format": "pcm"}).encode())
+    await exchange.run()
+    assert exchange.status == 200
+    assert exchange.body_sent == tone(100)
+    assert not exchange.complete
+
+
+async def test_a_failure_in_mid_events_is_a_last_error_event(http, client):
+    client.script, client.failure = [audio(100)], ReplicaDiedError("code2wav/0 died")
+    answer = await http.post(PATH, json={**BODY, "response_format": "pcm", "stream_format": "sse"})
+    assert answer.status_code == 200
+    assert "event: error\n" in answer.text
+    assert events(answer.text)[-1]["error"]["message"] == "code2wav/0 died"
+    assert "speech.audio.done" not in answer.text
+
+
+@pytest.mark.parametrize("wish", [{"response_format": "pcm"}, {"response_format": "mp3"}, {"stream_format": "sse"}])
+@pytest.mark.parametrize("script", [[], [audio(24_000)]], ids=["before_the_first_audio", "in_mid_audio"])
+async def test_hanging_up_while_no_audio_comes_aborts_the_request(app, client: ScriptedClient, wish, script):
+    client.script = script
+    exchange = RawExchange(app, PATH, json.dumps({**BODY, **wish}).encode())
+    running = asyncio.create_task(exchange.run())
+    await (exchange.first_body.wait() if script else client.submitted.wait())
+    assert client.aborted == []
+    exchange.hung_up.set()
+    await running
+    assert client.aborted == client.request_ids
+
+
+async def test_a_finished_request_is_not_aborted(http, client):
+    client.script = TWO_CHUNKS
+    await http.post(PATH, json=BODY)
+    assert client.aborted == []
+
+
+@pytest.mark.parametrize(
+    ("change", "param"),
+    [
+        ({"speed": 0.2}, "speed"),
+        ({"speed": 4.1}, "speed"),
+        ({"speed": "fast"}, "speed"),
+        ({"response_format": "mp4"}, "response_format"),
+        ({"stream_format": "websocket"}, "stream_format"),
+        ({"sample_rate": 16_000}, "sample_rate"),
+        ({"input": 5}, "input"),
+        ({"voice": 5}, "voice"),
+        ({"voice": {"name": "anna"}}, "voice"),
+        ({"seed": 2**64}, "seed"),
+        ({"input": None}, "input"),
+        ({"model": None}, "model"),
+    ],
+)
+async def test_a_wrong_field_is_a_400_that_names_it_and_reaches_no_stage(http, client, change, param):
+    answer = await http.post(PATH, json={**BODY, **change})
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert (error["type"], error["param"]) == ("invalid_request_error", param)
+    assert param in error["message"]
+    assert client.inputs == []
+
+
+async def test_an_unknown_model_is_a_404_that_names_the_right_one(http, client):
+    answer = await http.post(PATH, json={**BODY, "model": "tts-9"})
+    assert answer.status_code == 404
+    assert answer.json()["error"]["code"] == "model_not_found"
+    assert "'voice'" in answer.json()["error"]["message"]
+    assert client.inputs == []
+
+
+async def test_openais_model_names_are_served(http, client):
+    client.script = TWO_CHUNKS
+    assert (await http.post(PATH, json={**BODY, "model": "tts-1"})).status_code == 200
