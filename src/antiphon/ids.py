@@ -21,7 +21,7 @@ def replica_id(stage: str, index: int) -> ReplicaId:
     return ReplicaId(f"{stage}/{index}")
 
 
-def stage_of(replica: ReplicaId) -> str:
+def stage_of(replica: str) -> str:
     """`stage_of("talker/1") == "talker"`."""
     return replica.rpartition("/")[0]
 

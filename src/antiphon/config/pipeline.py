@@ -102,7 +102,8 @@ class StageSpec:
     """One network (or processing step) in a process of its own.
 
     `model` is "package.module:Class", imported only in the stage's process. `max_num_seqs` bounds the
-    requests that are in the engine at once, `max_batch_size` those of one step.
+    requests that are in the engine at once, `max_batch_size` those of one step. `entry_start_when` is the
+    start_when of a client's input, where requests enter at this stage.
     """
 
     name: str
@@ -111,6 +112,7 @@ class StageSpec:
     outputs: tuple[OutputSpec, ...] = ()
     max_num_seqs: int = 32
     max_batch_size: int = 8
+    entry_start_when: StartWhen = StartWhen.FIRST_CHUNK
 
     def output(self, key: str) -> OutputSpec | None:
         """The declaration of `key`, or None."""
@@ -155,6 +157,15 @@ class EdgeSpec:
     def name(self) -> str:
         """`thinker->talker`."""
         return edge_name(self.producer, self.consumer)
+
+
+@dataclass(frozen=True)
+class EdgeRule:
+    """How one in-edge releases a request to its consumer's scheduler, and how long it may be silent."""
+
+    edge: str
+    start_when: StartWhen
+    deadline_s: float
 
 
 @dataclass(frozen=True)

@@ -99,4 +99,4 @@ class Connector(Protocol):
         """Counts for the monitor."""
 
     def close(self) -> None:
-        """Give everything back."""
+        """Give everything back. Call it when `num_leases` is 0: a chunk not yet read by its consumer may be lost."""

@@ -118,6 +118,7 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     name: str
     control_address: str
     connector_address: str = ""
+    client_address: str = ""
 
 
 class ProcessDied(msgspec.Struct, frozen=True, tag="died"):

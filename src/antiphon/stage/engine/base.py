@@ -7,7 +7,7 @@ Does not know: sockets, lanes, or other stages.
 from dataclasses import dataclass
 from typing import Protocol
 
-from antiphon.errors import StageError
+from antiphon.errors import AntiphonError
 from antiphon.stage.request import StageOutput, StageRequest
 
 
@@ -16,7 +16,7 @@ class StepResult:
     """What one step made for one request: an output, or the error that ends the request."""
 
     request: StageRequest
-    output: StageOutput | StageError
+    output: StageOutput | AntiphonError
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,15 @@
 """The protocol of a model on the `generation` engine: non-autoregressive, stateful per request, batched.
 
-In: slots, each a request with its state and new input rows. Out: one StageOutput per slot.
+In: slots, each a request's state and its new input rows. Out: one StageOutput per slot.
 Does not know: scheduling, lanes, processes.
 """
 
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from antiphon.stage.request import StageOutput, StageRequest
+import numpy as np
+
+from antiphon.stage.request import Arrays, StageOutput, StageRequest
 
 State = TypeVar("State")
 
@@ -23,14 +25,27 @@ class ModelContext:
 
 @dataclass(frozen=True)
 class Slot(Generic[State]):
-    """One request's place in a batch."""
+    """One request's place in a batch.
+
+    rows: in-edge's producer -> key -> [n, ...] new rows, read-only, valid during the step only; empty if none came.
+    ended: no more rows will come after these.
+    """
 
     request: StageRequest
     state: State
+    rows: dict[str, Arrays]
+    ended: bool
+
+    def row(self, key: str) -> np.ndarray | None:
+        """The new rows of `key` for a stage with one in-edge, [n, ...], or None if none came."""
+        return next((arrays[key] for arrays in self.rows.values() if key in arrays), None)
 
 
 class GenerationModel(Protocol[State]):
-    """A model that turns new input rows into output, step by step, keeping its own state per request."""
+    """A model that turns input rows into output step by step and keeps a state per request."""
+
+    rows_per_step: int | None
+    """The most new rows of one edge that a step takes; None = all that have come."""
 
     def load(self, context: ModelContext) -> None:
         """Load weights."""
@@ -38,12 +53,12 @@ class GenerationModel(Protocol[State]):
     def open(self, request: StageRequest) -> State:
         """The state of a new request. StageError if it can never be served."""
 
-    def is_ready(self, slot: Slot[State]) -> bool:
-        """True if a step with this slot would make progress: enough rows have come, or the input has ended."""
+    def has_pending(self, state: State) -> bool:
+        """True if a step could make output from the state alone, without new rows."""
 
     def step(self, batch: list[Slot[State]]) -> list[StageOutput]:
-        """One output per slot, in order. Take as much input as suits one short step.
+        """One output per slot, in order; `finished` once a slot has ended and nothing is pending.
 
-        Raise StageError to fail; the engine then runs the slots one by one to find whose fault it is,
-        so nothing of a slot may change before the step can no longer fail.
+        An exception makes the engine run the slots again one by one, so a state may change only when the step
+        can no longer fail.
         """

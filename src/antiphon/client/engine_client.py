@@ -1,0 +1,240 @@
+"""The engine client: submits requests, sends their input, and gives each its OutputStream.
+
+In: TaskInputs. Out: OutputStreams fed by the client lane. Does not know: HTTP, or what stages compute.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import assert_never
+
+from antiphon.client.frontend import Frontend
+from antiphon.client.input_sender import InputSender
+from antiphon.client.output_stream import OutputStream
+from antiphon.config.deploy import ServerDeploy
+from antiphon.config.pipeline import PipelineSpec
+from antiphon.connector.base import Connector
+from antiphon.errors import AntiphonError, HandoffTimeoutError, ReplicaDiedError, StageError
+from antiphon.ids import new_request_id, stage_of
+from antiphon.messages.bootstrap import Bootstrap
+from antiphon.messages.client import ClientFrame
+from antiphon.messages.control import (
+    AbortRequest,
+    Counter,
+    Ready,
+    RequestAccepted,
+    RequestFailed,
+    RequestRejected,
+    RequestReleased,
+    StatsReport,
+    SubmitRequest,
+    ToApiServer,
+)
+from antiphon.messages.error_info import to_error
+from antiphon.messages.payload import EntryPayload
+from antiphon.messages.tasks import TaskInput
+from antiphon.monitor.counters import lane_counters_as_list
+from antiphon.transport.channel import ChannelFullError, Inlet, Outlet
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Open:
+    """A request until every replica has released it and its stream has ended, whichever comes last."""
+
+    stream: OutputStream
+    payload: EntryPayload
+    accepted: asyncio.Future[None]
+    is_released: bool = False
+
+
+class EngineClient:
+    """Owns every open request of this process: its stream, and its input until that has been sent."""
+
+    def __init__(
+        self, name: str, pipeline: PipelineSpec, frontend: Frontend, connector: Connector, bootstrap: Bootstrap
+    ) -> None:
+        self.name = name
+        self.pipeline = pipeline
+        self._frontend = frontend
+        self._settings: ServerDeploy = bootstrap.config.server
+        self._bootstrap = bootstrap
+        self._control: Inlet[ToApiServer] = Inlet(bootstrap.control_address, ToApiServer)
+        self._client_lane: Inlet[ClientFrame] = Inlet(bootstrap.client_address, ClientFrame)
+        self._outlet = Outlet()
+        self._sender = InputSender(name, connector)
+        self._open: dict[str, _Open] = {}
+        self._reports: dict[str, StatsReport] = {}
+
+    async def startup(self) -> None:
+        """Bind the inlets, watch them from the running event loop, and tell the orchestrator."""
+        loop = asyncio.get_running_loop()
+        self._control.startup()
+        self._client_lane.startup()
+        self._sender.startup()
+        loop.add_reader(self._control.fileno(), self._read_control)
+        loop.add_reader(self._client_lane.fileno(), self._read_client_lane)
+        loop.add_reader(self._sender.fileno(), self._sender.flush)
+        bootstrap = self._bootstrap
+        self._tell(
+            Ready(self.name, bootstrap.control_address, bootstrap.connector_address, bootstrap.client_address)
+        )
+        self._read_control()
+        self._read_client_lane()
+
+    async def close(self) -> None:
+        """Abort what is open and close every socket."""
+        for opened in list(self._open.values()):
+            await opened.stream.aclose()
+        self.fail_all(ReplicaDiedError("the server is shutting down"))
+        loop = asyncio.get_running_loop()
+        for source in (self._control, self._client_lane, self._sender):
+            loop.remove_reader(source.fileno())
+            source.close()
+        self._outlet.close()
+
+    def fail_all(self, error: AntiphonError) -> None:
+        """End every open request with `error`: the server behind this client is gone."""
+        for opened in self._open.values():
+            opened.stream.fail(error)
+            _resolve(opened.accepted, error)
+        self._open.clear()
+
+    async def submit(self, task_input: TaskInput, *, request_id: str = "") -> OutputStream:
+        """Start a request; returns when it is bound to replicas.
+
+        Raises InvalidRequestError / UnsupportedModalityError (nothing was sent), OverloadedError (not admitted),
+        HandoffTimeoutError (the orchestrator does not answer).
+        """
+        payload = self._frontend.prepare(task_input)
+        self.pipeline.route(payload.task, payload.inputs, payload.outputs)
+        request_id = request_id or new_request_id()
+        opened = _Open(self._make_stream(request_id), payload, asyncio.get_running_loop().create_future())
+        self._open[request_id] = opened
+        self._tell(
+            SubmitRequest(request_id, self.name, payload.task, payload.inputs, payload.outputs, payload.params)
+        )
+        try:
+            async with asyncio.timeout(self._settings.output_deadline_s):
+                await opened.accepted
+        except TimeoutError:
+            self._abort(request_id, "it was not admitted in time")
+            raise HandoffTimeoutError(
+                f"{request_id} was not admitted in {self._settings.output_deadline_s:g} s; raise admission.max_inflight "
+                "or server.output_deadline_s, or see the orchestrator's log"
+            ) from None
+        except asyncio.CancelledError:
+            self._abort(request_id, "its client has gone")
+            raise
+        return opened.stream
+
+    def is_ready(self) -> dict[str, int]:
+        """Stage -> live replicas, as of the orchestrator's last report; 0 before the first."""
+        live = {stage.name: 0 for stage in self.pipeline.stages}
+        for counter in self.counters():
+            if counter.name == "replicas_live":
+                live[dict(counter.labels)["stage"]] = int(counter.value)
+        return live
+
+    def counters(self) -> Iterable[Counter]:
+        """Every counter of every process, at most about a second old; this process's own are of now."""
+        for report in self._reports.values():
+            yield from report.counters
+        yield Counter("requests_open", (("process", self.name),), float(len(self._open)))
+        backlog = sum(opened.stream.backlog_bytes for opened in self._open.values())
+        yield Counter("client_backlog_bytes", (("process", self.name),), float(backlog))
+        lanes = {
+            "control": self._control.counters,
+            "control_out": self._outlet.counters,
+            "client": self._client_lane.counters,
+        }
+        for lane, counters in lanes.items():
+            yield from lane_counters_as_list((("lane", lane), ("process", self.name)), counters)
+
+    @property
+    def num_open(self) -> int:
+        """Requests submitted and not released."""
+        return len(self._open)
+
+    def _make_stream(self, request_id: str) -> OutputStream:
+        return OutputStream(
+            request_id,
+            deadline_s=self._settings.output_deadline_s,
+            max_backlog_bytes=self._settings.max_client_backlog_mib << 20,
+            abort=self._abort,
+        )
+
+    def _read_control(self) -> None:
+        while messages := self._control.receive():
+            for message in messages:
+                self._handle(message)
+
+    def _handle(self, message: ToApiServer) -> None:
+        if isinstance(message, StatsReport):
+            self._reports[message.source] = message
+            return
+        opened = self._open.get(message.request_id)
+        if opened is None:
+            return
+        match message:
+            case RequestAccepted():
+                self._accepted(message, opened)
+            case RequestRejected(error=info):
+                del self._open[message.request_id]
+                _resolve(opened.accepted, to_error(info))
+            case RequestFailed(error=info):
+                opened.stream.fail(to_error(info))
+            case RequestReleased():
+                opened.is_released = True
+                self._sender.forget(message.request_id)
+                self._forget_if_over(message.request_id, opened)
+            case _:
+                assert_never(message)
+
+    def _accepted(self, message: RequestAccepted, opened: _Open) -> None:
+        opened.stream.accept(message.finals)
+        try:
+            self._sender.send(message, opened.payload)
+        except StageError as error:
+            self._abort(message.request_id, "its input does not fit")
+            opened.stream.fail(error)
+        _resolve(opened.accepted)
+
+    def _forget_if_over(self, request_id: str, opened: _Open) -> None:
+        if opened.is_released and opened.stream.ended:
+            self._open.pop(request_id, None)
+
+    def _read_client_lane(self) -> None:
+        while frames := self._client_lane.receive():
+            for frame in frames:
+                stage = stage_of(frame.replica)
+                for addressed in frame.outputs:
+                    opened = self._open.get(addressed.request_id)
+                    if opened is not None:
+                        opened.stream.push(stage, addressed.output)
+                        self._forget_if_over(addressed.request_id, opened)
+
+    def _abort(self, request_id: str, reason: str) -> None:
+        self._sender.forget(request_id)
+        opened = self._open.get(request_id)
+        if opened is not None and opened.is_released:
+            del self._open[request_id]
+        elif opened is not None:
+            self._tell(AbortRequest(request_id, reason))
+
+    def _tell(self, message: Ready | SubmitRequest | AbortRequest) -> None:
+        try:
+            self._outlet.send(self._bootstrap.orchestrator_address, message)
+        except ChannelFullError as error:
+            log.error("the orchestrator does not read: %s", error.message)
+
+
+def _resolve(future: asyncio.Future[None], error: AntiphonError | None = None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)

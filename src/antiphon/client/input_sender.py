@@ -1,0 +1,66 @@
+"""Sends requests' input to their entry replicas over the inter-stage lane, as credit allows.
+
+In: EntryPayloads and where they go. Out: chunks on the edge `client-><entry stage>`.
+Does not know: what the input means, or what becomes of it.
+"""
+
+from antiphon.config.pipeline import ChunkPlan
+from antiphon.connector.base import Connector
+from antiphon.connector.cursor import EdgeCursor, EdgeTarget
+from antiphon.ids import edge_name, stage_of
+from antiphon.messages.control import RequestAccepted
+from antiphon.messages.payload import EntryPayload
+
+_PLAN = ChunkPlan(1, 1)
+CLIENT = "client"
+
+
+class InputSender:
+    """Owns the input of every request that has not been sent completely."""
+
+    def __init__(self, name: str, connector: Connector) -> None:
+        self._name = name
+        self._connector = connector
+        self._cursors: dict[str, EdgeCursor] = {}
+
+    def startup(self) -> None:
+        """Open the connector."""
+        self._connector.startup()
+
+    def fileno(self) -> int:
+        """Readable when credit has come back; then call `flush`."""
+        return self._connector.fileno()
+
+    def send(self, accepted: RequestAccepted, payload: EntryPayload) -> None:
+        """Send a request's whole input, now or as credit allows. StageError if it can never fit."""
+        target = EdgeTarget(
+            request_id=accepted.request_id,
+            epoch=accepted.epoch,
+            edge=edge_name(CLIENT, stage_of(accepted.entry_replica)),
+            producer=self._name,
+            address=accepted.entry_address,
+            plan=_PLAN,
+        )
+        cursor = EdgeCursor(target, self._connector.max_chunk_bytes)
+        cursor.append(payload.rows, payload.whole)
+        cursor.finish()
+        self._cursors[accepted.request_id] = cursor
+        self.flush()
+
+    def flush(self) -> None:
+        """Take in credit and send what it allows."""
+        while (chunk := self._connector.get()) is not None:
+            self._connector.release(chunk)
+        for request_id, cursor in list(self._cursors.items()):
+            cursor.flush(self._connector)
+            if cursor.is_closed:
+                del self._cursors[request_id]
+
+    def forget(self, request_id: str) -> None:
+        """Drop what has not been sent of a request that is over."""
+        self._cursors.pop(request_id, None)
+
+    def close(self) -> None:
+        """Close the connector."""
+        self._cursors.clear()
+        self._connector.close()

@@ -1,0 +1,84 @@
+"""What an operator decides: replicas, devices, limits, connector, deadlines. One YAML key = one field.
+
+In: nothing. Out: frozen dataclasses with their defaults. Does not know: YAML, the command line, or any pipeline.
+"""
+
+from dataclasses import dataclass, field
+
+from antiphon.config.pipeline import StartWhen
+
+
+@dataclass(frozen=True)
+class ServerDeploy:
+    """The HTTP side. api_servers processes share one port; limits are per request."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    api_servers: int = 1
+    max_body_mib: int = 32
+    max_audio_s: float = 1800.0
+    max_text_chars: int = 20_000
+    output_deadline_s: float = 120.0
+    max_client_backlog_mib: int = 16
+
+
+@dataclass(frozen=True)
+class AdmissionDeploy:
+    """max_inflight requests run at once, max_queue wait; what is beyond gets a 503 with Retry-After."""
+
+    max_inflight: int = 256
+    max_queue: int = 1024
+
+
+@dataclass(frozen=True)
+class ConnectorDeploy:
+    """The data plane between processes: kind (shm) and each producer's arena."""
+
+    kind: str = "shm"
+    arena_mib: int = 64
+
+
+@dataclass(frozen=True)
+class StageDeploy:
+    """One stage. python "" = the launcher's interpreter; 0 = the pipeline's own value; model "" = the packaged one."""
+
+    replicas: int = 1
+    device: str = "cpu"
+    threads: int = 1
+    python: str = ""
+    model: str = ""
+    max_num_seqs: int = 0
+    max_batch_size: int = 0
+
+
+@dataclass(frozen=True)
+class EdgeDeploy:
+    """One edge. None = the pipeline's own value; `whole` sends one chunk when the producer has finished."""
+
+    first_rows: int | None = None
+    rows: int | None = None
+    whole: bool = False
+    start_when: StartWhen | None = None
+    deadline_s: float = 120.0
+
+
+@dataclass(frozen=True)
+class TimeoutsDeploy:
+    """How long to wait for processes. early_chunk_s: a chunk whose StartRequest does not come."""
+
+    startup_s: float = 120.0
+    drain_s: float = 10.0
+    early_chunk_s: float = 30.0
+
+
+@dataclass(frozen=True)
+class DeployConfig:
+    """Everything an operator can set. `stages` and `edges` hold every stage and edge of the pipeline once resolved."""
+
+    pipeline: str = "voice"
+    server: ServerDeploy = field(default_factory=ServerDeploy)
+    admission: AdmissionDeploy = field(default_factory=AdmissionDeploy)
+    connector: ConnectorDeploy = field(default_factory=ConnectorDeploy)
+    timeouts: TimeoutsDeploy = field(default_factory=TimeoutsDeploy)
+    stages: dict[str, StageDeploy] = field(default_factory=dict)
+    edges: dict[str, EdgeDeploy] = field(default_factory=dict)

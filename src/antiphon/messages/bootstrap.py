@@ -1,0 +1,35 @@
+"""What the launcher writes for a child before it starts it: one JSON file in the run directory.
+
+In: a resolved deployment and addresses. Out: a struct that the child reads. Does not know: sockets or models.
+"""
+
+from pathlib import Path
+
+import msgspec
+
+from antiphon.config.deploy import DeployConfig
+
+
+class Bootstrap(msgspec.Struct, frozen=True):
+    """Who the child is, the deployment it belongs to, and where it hears and speaks.
+
+    pipeline: the reference that models.registry loads. listen_fd: an inherited listening socket, or -1.
+    """
+
+    name: str
+    pipeline: str
+    config: DeployConfig
+    orchestrator_address: str
+    control_address: str
+    connector_address: str = ""
+    client_address: str = ""
+    listen_fd: int = -1
+
+    def write(self, path: Path) -> None:
+        """Write as JSON."""
+        path.write_bytes(msgspec.json.encode(self))
+
+    @staticmethod
+    def read(path: str) -> "Bootstrap":
+        """Read what `write` wrote."""
+        return msgspec.json.decode(Path(path).read_bytes(), type=Bootstrap)

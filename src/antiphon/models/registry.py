@@ -1,0 +1,68 @@
+"""The one way to a pipeline: by its name, or by where a model author keeps it.
+
+In: `voice`, `my_package.pipeline:PIPELINE`, or `path/to/file.py:PIPELINE`. Out: its PipelineSpec or one of its classes.
+Does not know: what a pipeline does. Importing a pipeline's module must not import its models.
+"""
+
+import difflib
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from antiphon.config.pipeline import PipelineSpec
+from antiphon.errors import ConfigError
+
+BUILT_IN = {
+    "voice": "antiphon.models.voice.pipeline:PIPELINE",
+}
+
+
+def load_pipeline(reference: str) -> PipelineSpec:
+    """The spec that `reference` names; ConfigError saying what is wrong."""
+    spec = load_attribute(_full_reference(reference))
+    if not isinstance(spec, PipelineSpec):
+        raise ConfigError([f"{reference} is a {type(spec).__name__}, not a PipelineSpec"])
+    return spec
+
+
+def load_attribute(reference: str) -> object:
+    """`package.module:NAME` or `file.py:NAME` -> the object; ConfigError if there is none."""
+    module_name, _, attribute = reference.rpartition(":")
+    module = _load_file(module_name) if module_name.endswith(".py") else _import(module_name, reference)
+    if attribute not in vars(module):
+        raise ConfigError([f"{reference}: module {module_name} has no {attribute!r}"])
+    return vars(module)[attribute]
+
+
+def _full_reference(reference: str) -> str:
+    if ":" in reference:
+        return reference
+    if reference not in BUILT_IN:
+        close = difflib.get_close_matches(reference, BUILT_IN, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"there is {', '.join(BUILT_IN)}, or give module:NAME"
+        raise ConfigError([f"there is no pipeline {reference!r}; {hint}"])
+    return BUILT_IN[reference]
+
+
+def _import(module_name: str, reference: str) -> ModuleType:
+    try:
+        return importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise ConfigError([f"{reference}: there is no module {error.name!r}; install it, or mend the name"]) from error
+
+
+def _load_file(name: str) -> ModuleType:
+    """A pipeline in a file of its own; its classes' references are `<file>.py:Class` too."""
+    path = Path(name).resolve()
+    module_name = f"antiphon_pipeline_{path.stem}"
+    if module_name in sys.modules:
+        return sys.modules[module_name]
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    if not path.is_file() or spec is None or spec.loader is None:
+        raise ConfigError([f"there is no pipeline file {name}"])
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    spec.loader.exec_module(module)
+    return module

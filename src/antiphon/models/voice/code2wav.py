@@ -1,0 +1,54 @@
+"""code2wav: spectral frames -> 24 kHz PCM, chunk by chunk, with the vocoder's state carried per request.
+
+In: `params` float32 [num_frames, 3006], `sentence_end` uint8 [num_frames]. Out: AudioChunk.
+"""
+
+import secrets
+
+from antiphon.messages.client import AudioChunk, Usage
+from antiphon.models.voice.pipeline import SAMPLE_RATE
+from antiphon.models.voice.vocoder import StreamingVocoder, to_pcm16
+from antiphon.stage.engine.generation_model import ModelContext, Slot
+from antiphon.stage.request import StageOutput, StageRequest
+
+HOP = 300  # samples per frame
+
+
+class VocoderState:
+    """One request's vocoder and how much it has made."""
+
+    def __init__(self, seed: int) -> None:
+        self.vocoder = StreamingVocoder(seed)
+        self.num_samples = 0
+
+
+class Code2Wav:
+    """The vocoder has no weights: every parameter is in the frames."""
+
+    rows_per_step: int | None = 16
+
+    def load(self, context: ModelContext) -> None:
+        """Nothing to load."""
+
+    def open(self, request: StageRequest) -> VocoderState:
+        """A vocoder whose noise the request's seed fixes."""
+        seed = request.params.speech.seed
+        return VocoderState(secrets.randbits(32) if seed is None else seed)
+
+    def has_pending(self, state: VocoderState) -> bool:
+        """Never: the vocoder holds back its look-ahead only, which the next frames complete."""
+        return False
+
+    def step(self, batch: list[Slot[VocoderState]]) -> list[StageOutput]:
+        """Turn each slot's new frames into samples."""
+        return [self._step(slot) for slot in batch]
+
+    def _step(self, slot: Slot[VocoderState]) -> StageOutput:
+        state, params = slot.state, slot.row("params")
+        sentence_end = slot.row("sentence_end")
+        chunks: tuple[AudioChunk, ...] = ()
+        if params is not None and sentence_end is not None:
+            samples = state.vocoder.push(params, sentence_end)
+            state.num_samples += len(samples)
+            chunks = (AudioChunk(to_pcm16(samples), SAMPLE_RATE),) if len(samples) else ()
+        return StageOutput(client=chunks, finished=slot.ended, usage=Usage(num_samples=state.num_samples))

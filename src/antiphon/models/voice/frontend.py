@@ -1,0 +1,122 @@
+"""The voice pipeline's frontend: checks a task's input and makes the entry stage's arrays of it.
+
+In: SpeechInput, ChatInput, TranscriptionInput. Out: EntryPayload, or InvalidRequestError naming the parameter.
+Does not know: processes or models; it imports none.
+"""
+
+from typing import assert_never
+
+import msgspec
+import numpy as np
+
+from antiphon.client.frontend import FrontendLimits
+from antiphon.config.pipeline import Modality
+from antiphon.errors import InvalidRequestError, RequestTooLargeError
+from antiphon.messages.params import RequestParams, SpeechParams, TranscriptionParams
+from antiphon.messages.payload import EntryPayload
+from antiphon.messages.tasks import ChatInput, ChatMessage, SpeechInput, TaskInput, TranscriptionInput
+from antiphon.models.voice.voices import VOICES, resolve_voice
+
+LISTENER_RATE = 16_000
+_MIN_AUDIO_SAMPLES = LISTENER_RATE // 50
+_SPEEDS = (0.25, 4.0)
+_LANGUAGE_CHARS = 16
+_PROMPT_CHARS = 2_000
+TEXT, AUDIO = frozenset({Modality.TEXT}), frozenset({Modality.AUDIO})
+
+
+class VoiceFrontend:
+    """Knows the operator's limits."""
+
+    def __init__(self, limits: FrontendLimits) -> None:
+        self._limits = limits
+
+    def prepare(self, task_input: TaskInput) -> EntryPayload:
+        """Check and convert; see the module docstring."""
+        match task_input:
+            case SpeechInput():
+                return self._speech(task_input)
+            case ChatInput():
+                return self._chat(task_input)
+            case TranscriptionInput():
+                return self._transcription(task_input)
+            case _:
+                assert_never(task_input)
+
+    def _speech(self, speech: SpeechInput) -> EntryPayload:
+        self._check_text(speech.text, "input")
+        if not any(char.isalnum() for char in speech.text):
+            raise InvalidRequestError("input has nothing to speak: no letter and no digit", param="input")
+        params = RequestParams(speech=_speech_params(speech.voice, speech.speed, speech.seed))
+        return EntryPayload("speech", TEXT, AUDIO, params, {"text": _utf8(speech.text)}, {})
+
+    def _chat(self, chat: ChatInput) -> EntryPayload:
+        if not chat.messages:
+            raise InvalidRequestError("messages is empty; send at least one user message", param="messages")
+        self._check_text("".join(message.text for message in chat.messages), "messages", allow_blank=True)
+        speech = _speech_params(chat.voice, chat.speed, chat.sampling.seed) if chat.audio_out else SpeechParams()
+        params = RequestParams(sampling=chat.sampling, speech=speech)
+        outputs = TEXT | AUDIO if chat.audio_out else TEXT
+        turns = [message.audio for message in chat.messages if message.audio is not None]
+        document = _utf8(msgspec.json.encode([_turn(message) for message in chat.messages]).decode())
+        if not turns:
+            self._check_text("".join(message.text for message in chat.messages), "messages")
+            return EntryPayload("chat", TEXT, outputs, params, {"messages": document}, {})
+        for turn in turns:
+            self._check_audio(turn, "messages")
+        whole = {"messages": document, "turn_samples": np.array([len(turn) for turn in turns], np.int64)}
+        return EntryPayload("chat", TEXT | AUDIO, outputs, params, {"audio": _float32(np.concatenate(turns))}, whole)
+
+    def _transcription(self, task: TranscriptionInput) -> EntryPayload:
+        self._check_audio(task.audio, "file")
+        if len(task.language) > _LANGUAGE_CHARS:
+            raise InvalidRequestError("language is a code such as 'en'", param="language")
+        if len(task.prompt) > _PROMPT_CHARS:
+            raise InvalidRequestError(f"prompt is longer than {_PROMPT_CHARS} characters", param="prompt")
+        params = RequestParams(transcription=TranscriptionParams(task.language, task.prompt, task.temperature))
+        return EntryPayload("transcription", AUDIO, TEXT, params, {"audio": _float32(task.audio)}, {})
+
+    def _check_text(self, text: str, param: str, *, allow_blank: bool = False) -> None:
+        if not text.strip() and not allow_blank:
+            raise InvalidRequestError(f"{param} is empty or blank; send some text", param=param)
+        if len(text) > self._limits.max_text_chars:
+            raise InvalidRequestError(
+                f"{param} has {len(text)} characters; at most {self._limits.max_text_chars} are allowed "
+                "(server.max_text_chars): send it in parts",
+                param=param,
+                code="string_above_max_length",
+            )
+
+    def _check_audio(self, audio: np.ndarray, param: str) -> None:
+        if audio.ndim != 1 or len(audio) < _MIN_AUDIO_SAMPLES:
+            raise InvalidRequestError("the audio is shorter than 20 ms", param=param, code="invalid_audio")
+        if len(audio) > self._limits.max_audio_s * LISTENER_RATE:
+            raise RequestTooLargeError(
+                f"the audio lasts {len(audio) / LISTENER_RATE:.0f} s; at most {self._limits.max_audio_s:g} s are "
+                "allowed (server.max_audio_s)",
+                param=param,
+            )
+
+
+def _speech_params(voice: str, speed: float, seed: int | None) -> SpeechParams:
+    least, most = _SPEEDS
+    if not least <= speed <= most:
+        raise InvalidRequestError(f"speed is {speed:g}; it must be from {least:g} to {most:g}", param="speed")
+    return SpeechParams(voice=resolve_voice(voice or VOICES[0]), speed=speed, seed=seed)
+
+
+def _turn(message: ChatMessage) -> dict[str, str | bool]:
+    """A turn as the thinker reads it; `spoken` marks where the listener puts the transcript, behind the text."""
+    turn: dict[str, str | bool] = {"role": message.role, "content": message.text}
+    if message.audio is not None:
+        turn["spoken"] = True
+    return turn
+
+
+def _utf8(text: str) -> np.ndarray:
+    """[num_bytes] uint8; lone surrogates, which JSON can carry, become question marks."""
+    return np.frombuffer(text.encode("utf-8", "replace"), np.uint8)
+
+
+def _float32(audio: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(audio, np.float32)

@@ -1,0 +1,119 @@
+"""The listener: whisper-tiny through faster-whisper, one decoded segment per step.
+
+In: `audio` float32 mono 16 kHz [samples]; for a chat also `messages` (JSON) and `turn_samples` [num_turns].
+Out: Segments for the client of a transcription; for a chat, `messages` with the transcripts filled in.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+
+from antiphon.errors import InvalidRequestError
+from antiphon.messages.client import Segment, Usage
+from antiphon.models.voice.weights import model_path, whisper_tiny
+from antiphon.stage.engine.generation_model import ModelContext, Slot
+from antiphon.stage.request import NOTHING, StageOutput, StageRequest
+
+_BEAM_SIZE = 5
+
+
+@dataclass
+class ListenerState:
+    """What is left to decode: turns that have not begun, and the running turn's segments."""
+
+    turns: list[np.ndarray] = field(default_factory=list)
+    segments: Iterator[Segment] | None = None
+    transcripts: list[str] = field(default_factory=list)
+    num_samples: int = 0
+
+
+class Listener:
+    """Owns the whisper model. A chat's turns are decoded one after the other."""
+
+    rows_per_step: int | None = None
+
+    def load(self, context: ModelContext) -> None:
+        """Load the CTranslate2 model in int8."""
+        from faster_whisper import WhisperModel
+
+        path = model_path(context.model_path, whisper_tiny())
+        self._model = WhisperModel(path, device=context.device, compute_type="int8", cpu_threads=context.num_threads)
+
+    def open(self, request: StageRequest) -> ListenerState:
+        """An empty state."""
+        language = request.params.transcription.language
+        if language and language not in self._model.supported_languages:
+            raise InvalidRequestError(f"language {language!r} is not one that the listener knows", param="language")
+        return ListenerState()
+
+    def has_pending(self, state: ListenerState) -> bool:
+        """True until every turn is decoded."""
+        return bool(state.turns) or state.segments is not None
+
+    def step(self, batch: list[Slot[ListenerState]]) -> list[StageOutput]:
+        """Decode the next segment of each slot."""
+        return [self._step(slot) for slot in batch]
+
+    def _step(self, slot: Slot[ListenerState]) -> StageOutput:
+        state, request = slot.state, slot.request
+        audio = slot.row("audio")
+        if audio is not None:
+            state.turns = _turns(audio, request.input.whole.get("turn_samples"))
+            state.num_samples = len(audio)
+        segment = self._next_segment(state, request)
+        if segment is not None:
+            state.transcripts[-1] = f"{state.transcripts[-1]} {segment.text.strip()}".strip()
+            return StageOutput(client=(segment,)) if request.is_final else NOTHING
+        if self.has_pending(state) or not slot.ended:
+            return NOTHING
+        return self._finish(state, request)
+
+    def _next_segment(self, state: ListenerState, request: StageRequest) -> Segment | None:
+        if state.segments is None:
+            if not state.turns:
+                return None
+            state.segments = self._transcribe(state.turns.pop(0), request)
+            state.transcripts.append("")
+        segment = next(state.segments, None)
+        if segment is None:
+            state.segments = None
+        return segment
+
+    def _transcribe(self, audio: np.ndarray, request: StageRequest) -> Iterator[Segment]:
+        params = request.params.transcription
+        segments, info = self._model.transcribe(
+            audio,
+            language=params.language or None,
+            initial_prompt=params.prompt or None,
+            temperature=params.temperature,
+            beam_size=_BEAM_SIZE,
+            vad_filter=True,
+            condition_on_previous_text=False,
+        )
+        for segment in segments:
+            yield Segment(segment.text, segment.start, segment.end, info.language)
+
+    def _finish(self, state: ListenerState, request: StageRequest) -> StageOutput:
+        usage = Usage(num_samples=state.num_samples, num_output_tokens=sum(len(t.split()) for t in state.transcripts))
+        if "thinker" not in request.consumers:
+            return StageOutput(finished=True, usage=usage)
+        document = _fill_in(bytes(request.input.whole["messages"]), state.transcripts)
+        handoff = {"thinker": {"messages": np.frombuffer(document, np.uint8)}}
+        return StageOutput(handoff=handoff, finished=True, usage=usage)
+
+
+def _turns(audio: np.ndarray, turn_samples: np.ndarray | None) -> list[np.ndarray]:
+    """The spoken turns of a chat, copied: the rows are valid in this step only."""
+    owned = audio.copy()
+    return [owned] if turn_samples is None else np.split(owned, np.cumsum(turn_samples)[:-1])
+
+
+def _fill_in(document: bytes, transcripts: list[str]) -> bytes:
+    turns = msgspec.json.decode(document, type=list[dict[str, str | bool]])
+    spoken = iter(transcripts)
+    for turn in turns:
+        if turn.pop("spoken", False):
+            turn["content"] = f"{turn['content']} {next(spoken)}".strip()
+    return msgspec.json.encode(turns)

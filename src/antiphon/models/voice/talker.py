@@ -1,0 +1,68 @@
+"""The talker: text as it arrives -> clauses -> spectral frames, one clause per step.
+
+In: `text` uint8 [num_bytes], UTF-8 cut anywhere. Out: `params` float32 [num_frames, 3006], `sentence_end` uint8.
+"""
+
+import codecs
+from collections import deque
+from dataclasses import dataclass, field
+
+from antiphon.models.voice.acoustic import AcousticModel
+from antiphon.models.voice.clauses import ClauseSplitter
+from antiphon.stage.engine.generation_model import ModelContext, Slot
+from antiphon.stage.request import NOTHING, StageOutput, StageRequest
+
+_Utf8Decoder = codecs.getincrementaldecoder("utf-8")
+
+
+@dataclass
+class TalkerState:
+    """The text that is not spoken yet."""
+
+    decoder: codecs.IncrementalDecoder = field(default_factory=lambda: _Utf8Decoder(errors="replace"))
+    splitter: ClauseSplitter = field(default_factory=ClauseSplitter)
+    clauses: deque[str] = field(default_factory=deque)
+    is_complete: bool = False
+
+
+class Talker:
+    """Owns the acoustic network."""
+
+    rows_per_step: int | None = None
+
+    def load(self, context: ModelContext) -> None:
+        """Load the network and the pronunciation tables."""
+        self._acoustic = AcousticModel.load(context.num_threads)
+
+    def open(self, request: StageRequest) -> TalkerState:
+        """No text yet."""
+        return TalkerState()
+
+    def has_pending(self, state: TalkerState) -> bool:
+        """True while finished clauses wait."""
+        return bool(state.clauses)
+
+    def step(self, batch: list[Slot[TalkerState]]) -> list[StageOutput]:
+        """Speak the next clause of each slot."""
+        return [self._step(slot) for slot in batch]
+
+    def _step(self, slot: Slot[TalkerState]) -> StageOutput:
+        state = slot.state
+        self._read(slot)
+        finished = state.is_complete and len(state.clauses) <= 1
+        if not state.clauses:
+            return StageOutput(finished=True) if finished else NOTHING
+        params, sentence_end = self._acoustic.frames(state.clauses.popleft(), slot.request.params.speech.speed)
+        if not len(params):
+            return StageOutput(finished=finished)
+        return StageOutput(handoff={"code2wav": {"params": params, "sentence_end": sentence_end}}, finished=finished)
+
+    def _read(self, slot: Slot[TalkerState]) -> None:
+        state = slot.state
+        text = slot.row("text")
+        if text is not None:
+            state.clauses += state.splitter.push(state.decoder.decode(text.tobytes()))
+        if slot.ended and not state.is_complete:
+            state.is_complete = True
+            state.clauses += state.splitter.push(state.decoder.decode(b"", final=True))
+            state.clauses += state.splitter.finish()

@@ -1,0 +1,16 @@
+"""Counters as they travel in StatsReports: names and labels, the same in every process.
+
+In: counter owners' values. Out: lists of Counter. Does not know: who reads them.
+"""
+
+from antiphon.messages.control import Counter
+from antiphon.transport.channel import LaneCounters
+
+
+def lane_counters_as_list(labels: tuple[tuple[str, str], ...], lane: LaneCounters) -> list[Counter]:
+    """The counters of one lane under the given labels."""
+    return [
+        Counter("lane_messages_total", labels, float(lane.num_messages)),
+        Counter("lane_bytes_total", labels, float(lane.num_bytes)),
+        Counter("lane_max_message_bytes", labels, float(lane.max_message_bytes)),
+    ]

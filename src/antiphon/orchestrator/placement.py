@@ -1,0 +1,66 @@
+"""Placement: binds one replica to every stage of a request's route, and says who its neighbours are.
+
+In: a Route and the pools. Out: a Binding, or OverloadedError naming the stage without a live replica.
+Does not know: sockets or request states.
+"""
+
+from dataclasses import dataclass
+
+from antiphon.config.pipeline import Route
+from antiphon.errors import OverloadedError
+from antiphon.ids import edge_name
+from antiphon.messages.control import Peer, StartRequest, SubmitRequest
+from antiphon.orchestrator.stage_pool import Replica, StagePool
+
+CLIENT = "client"
+"""The producer's name of the entry edge, `client->talker`."""
+
+
+@dataclass(frozen=True)
+class Binding:
+    """Stage -> the replica that serves it for one request."""
+
+    route: Route
+    replicas: dict[str, Replica]
+
+    @property
+    def entry(self) -> Replica:
+        """The replica that the api-server sends the input to."""
+        return self.replicas[self.route.entry]
+
+    def start_request(self, submit: SubmitRequest, stage: str, epoch: int, client_address: str) -> StartRequest:
+        """What the replica of `stage` has to know: its neighbours, and whether the client hears it."""
+        producers = [
+            self._peer(edge.name, self.replicas[edge.producer]) for edge in self.route.edges if edge.consumer == stage
+        ]
+        if stage == self.route.entry:
+            producers.append(Peer(edge_name(CLIENT, stage), submit.api_server, ""))
+        consumers = [
+            self._peer(edge.name, self.replicas[edge.consumer]) for edge in self.route.edges if edge.producer == stage
+        ]
+        return StartRequest(
+            request_id=submit.request_id,
+            epoch=epoch,
+            task=submit.task,
+            params=submit.params,
+            producers=tuple(producers),
+            consumers=tuple(consumers),
+            client_address=client_address if stage in self.route.finals else "",
+        )
+
+    @staticmethod
+    def _peer(edge: str, replica: Replica) -> Peer:
+        return Peer(edge, replica.name, replica.connector_address)
+
+
+def bind(route: Route, pools: dict[str, StagePool]) -> Binding:
+    """Bind the least loaded replica of every stage of the route; all or none."""
+    replicas: dict[str, Replica] = {}
+    for stage in route.stages:
+        replica = pools[stage].bind_least_inflight()
+        if replica is None:
+            for bound_stage, bound in replicas.items():
+                pools[bound_stage].release(bound.name)
+            raise OverloadedError(f"stage {stage} has no live replica; it is starting or has died, see its log")
+        replicas[stage] = replica
+    return Binding(route, replicas)

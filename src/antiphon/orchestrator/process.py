@@ -1,0 +1,73 @@
+"""The orchestrator's process: its inlet, its loop, its once-a-second report.
+
+In: control messages. Out: control messages. Does not know: what the orchestrator decides.
+"""
+
+import signal
+import time
+
+from antiphon.messages.bootstrap import Bootstrap
+from antiphon.messages.control import ToOrchestrator
+from antiphon.models.registry import load_pipeline
+from antiphon.monitor.counters import lane_counters_as_list
+from antiphon.orchestrator.admission import Admission
+from antiphon.orchestrator.orchestrator import Orchestrator
+from antiphon.process import ChildProcess
+from antiphon.transport.channel import Inlet, Outlet, Poller
+
+_WINDOW_S = 1.0
+_MAX_MESSAGE_BYTES = 64 * 1024
+
+
+class OrchestratorProcess:
+    """Owns the control lane's hub: one inlet that everybody speaks to, one outlet."""
+
+    def __init__(self, bootstrap: Bootstrap) -> None:
+        self._inlet: Inlet[ToOrchestrator] = Inlet(
+            bootstrap.orchestrator_address, ToOrchestrator, max_message_bytes=_MAX_MESSAGE_BYTES
+        )
+        self._outlet = Outlet()
+        self._poller = Poller()
+        config = bootstrap.config
+        admission = Admission(max_inflight=config.admission.max_inflight, max_queue=config.admission.max_queue)
+        self._orchestrator = Orchestrator(load_pipeline(bootstrap.pipeline), admission, self._outlet.send)
+        self._next_report_s = 0.0
+        self._stopping = False
+
+    def startup(self) -> None:
+        """Bind the inlet."""
+        self._inlet.startup()
+        self._poller.register(self._inlet)
+        signal.signal(signal.SIGTERM, lambda *_: self._stop())
+
+    def run(self) -> None:
+        """Receive batch -> advance -> perform, until SIGTERM."""
+        while not self._stopping:
+            for message in self._inlet.receive():
+                self._orchestrator.handle(message)
+            self._report_if_due()
+            self._poller.wait(max(0.0, self._next_report_s - time.monotonic()))
+        self._inlet.close()
+        self._outlet.close()
+
+    def _stop(self) -> None:
+        self._stopping = True
+
+    def _report_if_due(self) -> None:
+        now_s = time.monotonic()
+        if now_s < self._next_report_s:
+            return
+        self._next_report_s = now_s + _WINDOW_S
+        received, sent = (("lane", "control"), ("process", "orchestrator")), (("lane", "control_out"), ("process", "orchestrator"))
+        counters = lane_counters_as_list(received, self._inlet.counters)
+        counters += lane_counters_as_list(sent, self._outlet.counters)
+        self._orchestrator.report(tuple(counters))
+
+
+def main(bootstrap: Bootstrap, child: ChildProcess) -> None:
+    """Run as a child of the launcher."""
+    with child.reporting_failure():
+        process = OrchestratorProcess(bootstrap)
+        process.startup()
+    child.ready()
+    process.run()

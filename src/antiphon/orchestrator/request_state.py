@@ -1,0 +1,132 @@
+"""One request's life as a pure function: (state, event) -> (state, actions).
+
+In: what replicas, the api-server and the launcher say of a request. Out: what to send to whom.
+Does not know: sockets, clocks, pools.
+"""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from antiphon.errors import AntiphonError, ReplicaDiedError
+from antiphon.messages.control import RequestFailed, RequestReleased, StageEvent, StageEventKind, StopRequest
+from antiphon.messages.error_info import to_info
+
+
+class Phase(StrEnum):
+    """RUNNING: bound and working. ENDING: failed or aborted, waiting for `released`. RELEASED: over; the id is free."""
+
+    RUNNING = "running"
+    ENDING = "ending"
+    RELEASED = "released"
+
+
+@dataclass(frozen=True)
+class RequestState:
+    """A bound request. `unreleased` are the bound replicas that have not said `released`."""
+
+    request_id: str
+    epoch: int
+    api_server: str
+    replicas: frozenset[str]
+    unreleased: frozenset[str]
+    phase: Phase = Phase.RUNNING
+
+
+@dataclass(frozen=True)
+class Aborted:
+    """The client, the API or a deadline wants the request to stop."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class ReplicaDied:
+    """A bound replica's process has ended."""
+
+    replica: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ApiServerDied:
+    """The api-server that owns the request has ended: nobody waits for it any more."""
+
+
+Event = StageEvent | Aborted | ReplicaDied | ApiServerDied
+
+
+@dataclass(frozen=True)
+class TellReplica:
+    """Send `message` to a bound replica."""
+
+    replica: str
+    message: StopRequest
+
+
+@dataclass(frozen=True)
+class TellApiServer:
+    """Send `message` to the api-server that owns the request."""
+
+    message: RequestFailed | RequestReleased
+
+
+@dataclass(frozen=True)
+class ReplicaReleased:
+    """`replica` holds nothing of the request any more: its place is free."""
+
+    replica: str
+
+
+Action = TellReplica | TellApiServer | ReplicaReleased
+
+
+def advance(state: RequestState, event: Event) -> tuple[RequestState, tuple[Action, ...]]:
+    """The next state, and what follows from `event`. Late, doubled and unexpected events change nothing."""
+    if state.phase is Phase.RELEASED:
+        return state, ()
+    match event:
+        case StageEvent(epoch=epoch, replica=replica) if epoch != state.epoch or replica not in state.unreleased:
+            return state, ()
+        case StageEvent(kind=StageEventKind.RELEASED, replica=replica):
+            return _released(state, replica)
+        case StageEvent(kind=StageEventKind.FAILED, replica=replica, error=info) if info is not None:
+            failure = TellApiServer(RequestFailed(state.request_id, info))
+            return _end(state, f"{replica} failed it", skip=replica, first=(failure,))
+        case StageEvent():
+            return state, ()
+        case Aborted(reason=reason):
+            return _end(state, reason)
+        case ApiServerDied():
+            return _end(state, "its api-server has died")
+        case ReplicaDied(replica=replica, reason=reason):
+            return _replica_died(state, replica, reason)
+
+
+def _replica_died(state: RequestState, replica: str, reason: str) -> tuple[RequestState, tuple[Action, ...]]:
+    if replica not in state.unreleased:
+        return state, ()
+    error: AntiphonError = ReplicaDiedError(f"{replica} died ({reason}) while it served {state.request_id}; try again")
+    failure = TellApiServer(RequestFailed(state.request_id, to_info(error)))
+    ending, actions = _end(state, f"{replica} died", skip=replica, first=(failure,))
+    released, more = _released(ending, replica)
+    return released, actions + more
+
+
+def _end(
+    state: RequestState, reason: str, *, skip: str = "", first: tuple[Action, ...] = ()
+) -> tuple[RequestState, tuple[Action, ...]]:
+    """Stop the request in every bound replica but `skip`, once."""
+    if state.phase is not Phase.RUNNING:
+        return state, ()
+    stop = StopRequest(state.request_id, state.epoch, reason)
+    stops = tuple(TellReplica(replica, stop) for replica in sorted(state.unreleased) if replica != skip)
+    return replace(state, phase=Phase.ENDING), first + stops
+
+
+def _released(state: RequestState, replica: str) -> tuple[RequestState, tuple[Action, ...]]:
+    unreleased = state.unreleased - {replica}
+    freed = ReplicaReleased(replica)
+    if unreleased:
+        return replace(state, unreleased=unreleased), (freed,)
+    ended = replace(state, unreleased=unreleased, phase=Phase.RELEASED)
+    return ended, (freed, TellApiServer(RequestReleased(state.request_id)))

@@ -1,0 +1,65 @@
+"""The live replicas of one stage, and how many requests each holds.
+
+In: replicas that come and go, bindings and releases. Out: the replica that placement picks.
+Does not know: requests' states, sockets.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Replica:
+    """A live replica and where it hears."""
+
+    name: str
+    control_address: str
+    connector_address: str
+
+
+class StagePool:
+    """Owns one stage's replicas and their in-flight counts."""
+
+    def __init__(self, stage: str) -> None:
+        self.stage = stage
+        self._replicas: dict[str, Replica] = {}
+        self._inflight: dict[str, int] = {}
+        self._num_bound: dict[str, int] = {}
+
+    def join(self, replica: Replica) -> None:
+        """A replica is ready to be bound."""
+        self._replicas[replica.name] = replica
+        self._inflight[replica.name] = 0
+        self._num_bound[replica.name] = 0
+
+    def leave(self, name: str) -> Replica | None:
+        """A replica has gone; gives it, or None if it was not here."""
+        self._inflight.pop(name, None)
+        self._num_bound.pop(name, None)
+        return self._replicas.pop(name, None)
+
+    @property
+    def num_live(self) -> int:
+        """How many replicas can be bound."""
+        return len(self._replicas)
+
+    def bind_least_inflight(self) -> Replica | None:
+        """Bind the replica that holds the fewest requests (of equals, the one bound least often); None if none lives."""
+        if not self._replicas:
+            return None
+        name = min(self._replicas, key=lambda n: (self._inflight[n], self._num_bound[n]))
+        self._inflight[name] += 1
+        self._num_bound[name] += 1
+        return self._replicas[name]
+
+    def release(self, name: str) -> None:
+        """A request bound to `name` has been released; ignored if the replica has gone meanwhile."""
+        if name in self._inflight:
+            self._inflight[name] -= 1
+
+    def find(self, name: str) -> Replica | None:
+        """The live replica called `name`."""
+        return self._replicas.get(name)
+
+    def inflight(self) -> dict[str, int]:
+        """Replica -> requests bound and not released."""
+        return dict(self._inflight)

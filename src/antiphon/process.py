@@ -1,0 +1,68 @@
+"""What every child process does first: die with its parent, take its name, log, and say when it is ready.
+
+In: a name and the descriptor of a status pipe. Out: a named process; one status line on the pipe.
+Does not know: what the process is for.
+"""
+
+import ctypes
+import json
+import logging
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from antiphon import env
+
+_PR_SET_PDEATHSIG = 1
+_LOG_FORMAT = "%(asctime)s %(levelname)s {name}: %(message)s"
+
+
+class ChildProcess:
+    """Owns this process's end of the status pipe, on which it says exactly one thing: ready, or why not."""
+
+    def __init__(self, name: str, status_fd: int, parent_pid: int) -> None:
+        self.name = name
+        self._status_fd = status_fd
+        self._parent_pid = parent_pid
+
+    def startup(self) -> None:
+        """Tie this process's life to its parent's, name it in `ps`, and set up logging."""
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != self._parent_pid:
+            sys.exit(f"{self.name}: the launcher has died")
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the launcher decides
+        set_title(self.name)
+        configure_logging(self.name)
+
+    def ready(self) -> None:
+        """Say that the process serves from now on."""
+        self._say({"ready": True})
+
+    @contextmanager
+    def reporting_failure(self) -> Iterator[None]:
+        """Around start-up: an error goes to the launcher as one line, with its traceback in the log; exit code 1."""
+        try:
+            yield
+        except Exception as error:  # the edge of the process: whatever stops the start is the launcher's to tell
+            traceback.print_exc()
+            self._say({"error": f"{type(error).__name__}: {error}"})
+            sys.exit(1)
+
+    def _say(self, status: dict[str, bool | str]) -> None:
+        os.write(self._status_fd, json.dumps(status).encode() + b"\n")
+        os.close(self._status_fd)
+
+
+def set_title(name: str) -> None:
+    """Show as `antiphon: <name>` in `ps` and `top`."""
+    import setproctitle
+
+    setproctitle.setproctitle(f"antiphon: {name}")
+
+
+def configure_logging(name: str) -> None:
+    """One line per record on stderr, with the process's name."""
+    logging.basicConfig(level=env.log_level(), format=_LOG_FORMAT.format(name=name), stream=sys.stderr, force=True)

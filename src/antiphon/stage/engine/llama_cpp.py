@@ -1,0 +1,258 @@
+"""An engine that brings its own continuous batching: llama.cpp in this process, through xllamacpp.
+
+In: StageRequests whose input is complete. Out: text pieces as llama.cpp makes them.
+Does not know: lanes. One thread per running request waits in llama.cpp; the stage's loop only collects.
+"""
+
+import os
+import queue
+import secrets
+import tempfile
+import threading
+from collections import deque
+from typing import Protocol, TypedDict
+
+from antiphon.errors import AntiphonError, InvalidRequestError, StageError
+from antiphon.messages.client import Usage
+from antiphon.messages.params import SamplingParams
+from antiphon.stage.engine.base import EngineStatistics, StepResult
+from antiphon.stage.engine.generation_model import ModelContext
+from antiphon.stage.request import StageOutput, StageRequest
+
+
+class ChatModel(Protocol):
+    """What a model author writes for this engine."""
+
+    context_tokens: int
+
+    def weights(self, context: ModelContext) -> str:
+        """Path of the GGUF file."""
+
+    def messages(self, request: StageRequest) -> list[dict[str, str]]:
+        """The conversation of a request whose input is complete."""
+
+    def output(self, request: StageRequest, text: str) -> StageOutput:
+        """Where a piece of text goes."""
+
+
+class _Body(TypedDict, total=False):
+    """llama.cpp's chat-completion body."""
+
+    messages: list[dict[str, str]]
+    stream: bool
+    stream_options: dict[str, bool]
+    max_tokens: int
+    temperature: float
+    top_p: float
+    top_k: int
+    min_p: float
+    repeat_penalty: float
+    stop: list[str]
+    ignore_eos: bool
+    seed: int
+    cache_prompt: bool
+
+
+class _Delta(TypedDict):
+    content: str | None
+
+
+class _Choice(TypedDict):
+    delta: _Delta
+    finish_reason: str | None
+
+
+class _Usage(TypedDict):
+    prompt_tokens: int
+    completion_tokens: int
+
+
+class _Error(TypedDict):
+    code: int
+    message: str
+
+
+class _Event(TypedDict, total=False):
+    """What llama.cpp calls back with: a chunk of the answer, or an error."""
+
+    choices: list[_Choice]
+    usage: _Usage
+    error: _Error
+
+
+class _Job:
+    """One request between its worker thread, which appends, and the stage's loop, which collects."""
+
+    def __init__(self, request: StageRequest, body: _Body) -> None:
+        self.request = request
+        self.body = body
+        self.is_cancelled = False
+        self.pieces: deque[str] = deque()
+        self.finish_reason = "stop"
+        self.usage = Usage()
+        self.error: AntiphonError | None = None
+        self.is_over = False
+
+    def on_event(self, event: _Event) -> bool:
+        """Take in one event of llama.cpp; True tells it to stop."""
+        if "error" in event:
+            self.error = _as_error(self.request.request_id, event["error"])
+        for choice in event.get("choices", ()):
+            if choice["delta"].get("content"):
+                self.pieces.append(choice["delta"]["content"] or "")
+            self.finish_reason = choice["finish_reason"] or self.finish_reason
+        if "usage" in event:
+            counted = event["usage"]
+            self.usage = Usage(counted["prompt_tokens"], counted["completion_tokens"])
+        return self.is_cancelled
+
+
+class LlamaCppEngine:
+    """Owns llama.cpp's server object, `max_num_seqs` worker threads, and the jobs they run."""
+
+    def __init__(self, model: ChatModel, context: ModelContext, *, max_num_seqs: int) -> None:
+        self._model = model
+        self._context = context
+        self._max_num_seqs = max_num_seqs
+        self._jobs: dict[str, _Job] = {}
+        self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._changed: deque[_Job] = deque()
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._workers: list[threading.Thread] = []
+        self._num_steps = 0
+
+    def startup(self) -> None:
+        """Load the weights and start the workers."""
+        import xllamacpp
+
+        # llama.cpp always listens; in a private directory and behind a random key nobody else can use it.
+        self._private = tempfile.TemporaryDirectory(prefix="antiphon-llama-")
+        params = xllamacpp.CommonParams()
+        params.model.path = self._model.weights(self._context)
+        params.n_parallel = self._max_num_seqs
+        params.n_ctx = self._model.context_tokens
+        params.kv_unified = True
+        params.cpuparams.n_threads = self._context.num_threads
+        params.cpuparams_batch.n_threads = self._context.num_threads
+        params.hostnames = [f"{self._private.name}/llama.sock"]
+        params.api_keys = [secrets.token_hex(32)]
+        params.endpoint_slots = False
+        params.ui = False
+        params.n_threads_http = 1
+        params.verbosity = -1
+        self._server = xllamacpp.Server(params)
+        self._workers = [threading.Thread(target=self._work, daemon=True) for _ in range(self._max_num_seqs)]
+        for worker in self._workers:
+            worker.start()
+
+    def add(self, request: StageRequest) -> None:
+        """Queue a request for the next free worker."""
+        job = _Job(request, _body(self._model.messages(request), request.params.sampling))
+        self._jobs[request.request_id] = job
+        self._queue.put(job)
+
+    def abort(self, request_id: str) -> None:
+        """Forget a request; its worker stops llama.cpp at the next token."""
+        job = self._jobs.pop(request_id, None)
+        if job is not None:
+            job.is_cancelled = True
+
+    def has_work(self) -> bool:
+        """True if a worker has something new."""
+        return bool(self._changed)
+
+    def step(self) -> list[StepResult]:
+        """Collect what the workers have made since the last step, one result per request."""
+        try:
+            os.eventfd_read(self._wake_fd)
+        except BlockingIOError:
+            pass
+        changed: dict[str, _Job] = {}
+        while self._changed:
+            job = self._changed.popleft()
+            if self._jobs.get(job.request.request_id) is job:
+                changed[job.request.request_id] = job
+        self._num_steps += 1
+        return [result for job in changed.values() for result in self._collect(job)]
+
+    def fileno(self) -> int | None:
+        """Readable when a worker has something new."""
+        return self._wake_fd
+
+    def statistics(self) -> EngineStatistics:
+        """Counts for the monitor; a step is one collection, busy time is llama.cpp's own and not known here."""
+        num_running = min(len(self._jobs), self._max_num_seqs)
+        return EngineStatistics(num_running, len(self._jobs) - num_running, self._num_steps, 0.0)
+
+    def close(self) -> None:
+        """Stop the workers and free the model."""
+        for job in self._jobs.values():
+            job.is_cancelled = True
+        for _ in self._workers:
+            self._queue.put(None)
+        for worker in self._workers:
+            worker.join(timeout=1.0)
+        del self._server
+        self._private.cleanup()
+
+    def _collect(self, job: _Job) -> list[StepResult]:
+        is_over = job.is_over  # read before the pieces: the worker appends first and sets it last
+        text = "".join(job.pieces.popleft() for _ in range(len(job.pieces)))
+        results: list[StepResult] = []
+        if text:
+            results.append(StepResult(job.request, self._model.output(job.request, text)))
+        if is_over:
+            self._jobs.pop(job.request.request_id, None)
+            end = StageOutput(finished=True, finish_reason=job.finish_reason, usage=job.usage)
+            results.append(StepResult(job.request, job.error or end))
+        return results
+
+    def _work(self) -> None:
+        while (job := self._queue.get()) is not None:
+            if not job.is_cancelled:
+                self._run(job)
+
+    def _run(self, job: _Job) -> None:
+        def on_event(event: _Event | list[_Event]) -> bool:
+            stop = any([job.on_event(one) for one in (event if isinstance(event, list) else [event])])
+            self._tell(job)
+            return stop
+
+        try:
+            self._server.handle_chat_completions(job.body, on_event)
+        except ValueError as error:
+            job.error = InvalidRequestError(f"{job.request.request_id}: {error}", param="messages")
+        except RuntimeError as error:
+            job.error = StageError(f"{job.request.request_id}: llama.cpp failed: {error}")
+        job.is_over = True
+        self._tell(job)
+
+    def _tell(self, job: _Job) -> None:
+        self._changed.append(job)
+        os.eventfd_write(self._wake_fd, 1)
+
+
+def _body(messages: list[dict[str, str]], sampling: SamplingParams) -> _Body:
+    body = _Body(
+        messages=messages,
+        stream=True,
+        stream_options={"include_usage": True},
+        max_tokens=sampling.max_tokens,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=sampling.top_k,
+        min_p=sampling.min_p,
+        repeat_penalty=sampling.repetition_penalty,
+        stop=list(sampling.stop),
+        ignore_eos=sampling.ignore_eos,
+        cache_prompt=True,
+    )
+    if sampling.seed is not None:
+        body["seed"] = sampling.seed
+    return body
+
+
+def _as_error(request_id: str, error: _Error) -> AntiphonError:
+    message = f"{request_id}: {error['message']}"
+    is_clients = 400 <= error["code"] < 500
+    return InvalidRequestError(message, param="messages") if is_clients else StageError(message)

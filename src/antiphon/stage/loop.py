@@ -1,0 +1,194 @@
+"""The loop of one stage replica: receive -> schedule -> execute -> route -> report.
+
+In: StartRequest / StopRequest and chunks. Out: chunks, client frames, a few StageEvents per request.
+Does not know: the model, the pipeline beyond its own edges, HTTP.
+"""
+
+import logging
+import time
+from dataclasses import dataclass
+
+from antiphon.config.pipeline import EdgeRule, StageSpec
+from antiphon.connector.base import Connector
+from antiphon.errors import AntiphonError, RequestAbortedError
+from antiphon.messages.control import StageEvent, StageEventKind, StartRequest, StopRequest, ToReplica
+from antiphon.messages.error_info import to_info
+from antiphon.messages.interstage import ChunkFlag
+from antiphon.stage.engine.base import StageEngine, StepResult
+from antiphon.stage.inbox import Inbox, InputFailed, InputStarted
+from antiphon.stage.outputs import OutputRouter
+from antiphon.stage.report import StatisticsReporter
+from antiphon.stage.request import StageOutput, StageRequest
+from antiphon.transport.channel import Inlet, Outlet, Poller
+
+log = logging.getLogger(__name__)
+_IDLE_WAIT_S = 0.2
+
+
+@dataclass
+class _Bound:
+    """A request that is bound to this replica and not released."""
+
+    request: StageRequest
+    reported_output: bool = False
+    is_done: bool = False
+    reported_finish: bool = False
+
+
+class StageLoop:
+    """Owns the requests bound to this replica, from StartRequest until `released` is said."""
+
+    def __init__(
+        self,
+        replica: str,
+        spec: StageSpec,
+        rules: dict[str, EdgeRule],
+        *,
+        engine: StageEngine,
+        connector: Connector,
+        inbox: Inbox,
+        router: OutputRouter,
+        control: Inlet[ToReplica],
+        events: Outlet,
+        orchestrator_address: str,
+        reporter: StatisticsReporter,
+    ) -> None:
+        self._replica = replica
+        self._spec = spec
+        self._rules = rules
+        self._engine = engine
+        self._connector = connector
+        self._inbox = inbox
+        self._router = router
+        self._control = control
+        self._events = events
+        self._orchestrator_address = orchestrator_address
+        self._reporter = reporter
+        self._bound: dict[str, _Bound] = {}
+        self._poller = Poller()
+        self._stopping = False
+
+    def stop(self) -> None:
+        """Leave `run` within 0.2 s of the current step's end; safe to call from a signal handler."""
+        self._stopping = True
+
+    def run(self) -> None:
+        """Serve until `stop`."""
+        self._watch()
+        while not self._stopping:
+            self._receive()
+            self._schedule()
+            results = self._execute()
+            self._route(results)
+            self._report()
+            if not self._engine.has_work():
+                self._poller.wait(_IDLE_WAIT_S)
+
+    def _watch(self) -> None:
+        self._poller.register(self._control)
+        self._poller.register(self._connector.fileno())
+        engine_fd = self._engine.fileno()
+        if engine_fd is not None:
+            self._poller.register(engine_fd)
+
+    def _receive(self) -> None:
+        while messages := self._control.receive():
+            for message in messages:
+                match message:
+                    case StartRequest():
+                        self._start(message)
+                    case StopRequest():
+                        self._stop_request(message)
+        self._inbox.receive(time.monotonic())
+
+    def _start(self, start: StartRequest) -> None:
+        consumers = self._router.open(start)
+        producers = {peer.edge: peer.replica for peer in start.producers}
+        inputs = self._inbox.open(start.request_id, start.epoch, producers, self._rules, time.monotonic())
+        by_producer = {edge.partition("->")[0]: edge_input for edge, edge_input in inputs.items()}
+        request = StageRequest(
+            start.request_id, start.epoch, start.task, start.params, by_producer, consumers, bool(start.client_address)
+        )
+        self._bound[start.request_id] = _Bound(request)
+        log.debug("req=%s stage=%s start", start.request_id, self._spec.name)
+
+    def _stop_request(self, stop: StopRequest) -> None:
+        bound = self._bound.get(stop.request_id)
+        if bound is None or bound.request.epoch != stop.epoch:
+            return
+        self._end(bound)
+        self._router.fail(stop.request_id, RequestAbortedError(f"{stop.request_id}: {stop.reason}"), ChunkFlag.ABORT)
+
+    def _schedule(self) -> None:
+        self._inbox.expire(time.monotonic())
+        for event in self._inbox.events():
+            bound = self._bound.get(event.request_id)
+            if bound is None or bound.is_done:
+                continue
+            match event:
+                case InputStarted():
+                    self._hand_to_engine(bound)
+                case InputFailed(error=error):
+                    self._fail(bound, error)
+
+    def _hand_to_engine(self, bound: _Bound) -> None:
+        try:
+            self._engine.add(bound.request)
+        except AntiphonError as error:
+            self._fail(bound, error)
+
+    def _execute(self) -> list[StepResult]:
+        return self._engine.step() if self._engine.has_work() else []
+
+    def _route(self, results: list[StepResult]) -> None:
+        for result in results:
+            bound = self._bound.get(result.request.request_id)
+            if bound is not None and not bound.is_done:
+                self._route_one(bound, result.output)
+        for request_id, is_blocked in self._router.flush().items():
+            self._bound[request_id].request.is_blocked = is_blocked
+        self._inbox.end_step()
+        self._connector.flush()
+
+    def _route_one(self, bound: _Bound, output: StageOutput | AntiphonError) -> None:
+        if isinstance(output, AntiphonError):
+            return self._fail(bound, output)
+        try:
+            self._router.route(bound.request.request_id, output)
+        except AntiphonError as error:
+            return self._fail(bound, error)
+        if output.finished:
+            self._end(bound)
+        elif (output.handoff or output.client) and not bound.reported_output:
+            bound.reported_output = True
+            self._say(bound, StageEventKind.FIRST_OUTPUT)
+
+    def _fail(self, bound: _Bound, error: AntiphonError) -> None:
+        log.warning("req=%s replica=%s failed: %s", bound.request.request_id, self._replica, error.message)
+        self._end(bound)
+        bound.reported_finish = True
+        self._router.fail(bound.request.request_id, error)
+        self._say(bound, StageEventKind.FAILED, error)
+
+    def _end(self, bound: _Bound) -> None:
+        bound.is_done = True
+        self._engine.abort(bound.request.request_id)
+        self._inbox.close(bound.request.request_id)
+
+    def _report(self) -> None:
+        for request_id, bound in list(self._bound.items()):
+            if not bound.is_done:
+                continue
+            if self._router.is_drained(request_id):
+                self._router.close(request_id)
+                del self._bound[request_id]
+                self._say(bound, StageEventKind.RELEASED)
+            elif not bound.reported_finish:
+                bound.reported_finish = True
+                self._say(bound, StageEventKind.FINISHED)
+        self._reporter.report_if_due(len(self._bound))
+
+    def _say(self, bound: _Bound, kind: str, error: AntiphonError | None = None) -> None:
+        info = to_info(error) if error is not None else None
+        event = StageEvent(bound.request.request_id, bound.request.epoch, self._replica, kind, info)
+        self._events.send(self._orchestrator_address, event)

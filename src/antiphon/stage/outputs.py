@@ -1,0 +1,180 @@
+"""Output routing: each StageOutput goes to the lanes its model named, after a check against the declaration.
+
+In: StageOutputs, ends and failures per request. Out: chunks on bound edges, one ClientFrame per step and api-server.
+Does not know: models, scheduling, what an output means. It forwards; it never decides what goes where.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from antiphon.config.pipeline import ChunkPlan, EdgeSpec, Layout, OutputSpec, StageSpec
+from antiphon.connector.base import Connector
+from antiphon.connector.cursor import Arrays, EdgeCursor, EdgeTarget
+from antiphon.errors import AntiphonError, UndeclaredOutputError
+from antiphon.ids import edge_name
+from antiphon.messages.client import Addressed, ClientData, ClientFrame, ClientOutput, OutputEnd, OutputError, kind_of
+from antiphon.messages.control import StartRequest
+from antiphon.messages.error_info import to_info
+from antiphon.messages.interstage import ChunkFlag
+from antiphon.stage.request import StageOutput
+from antiphon.transport.channel import ChannelFullError, Outlet
+
+
+@dataclass
+class _Route:
+    start: StartRequest
+    cursors: dict[str, EdgeCursor]
+    client_ended: bool
+
+
+class OutputRouter:
+    """Owns, per open request, the cursors of its bound out-edges and whether its client lane has ended."""
+
+    def __init__(
+        self,
+        replica: str,
+        spec: StageSpec,
+        out_edges: tuple[EdgeSpec, ...],
+        plans: dict[str, ChunkPlan],
+        connector: Connector,
+        outlet: Outlet,
+    ) -> None:
+        self._replica = replica
+        self._spec = spec
+        self._edges = {edge.consumer: edge for edge in out_edges}
+        self._plans = plans
+        self._connector = connector
+        self._outlet = outlet
+        self._routes: dict[str, _Route] = {}
+        self._frames: defaultdict[str, list[Addressed]] = defaultdict(list)
+
+    def open(self, start: StartRequest) -> frozenset[str]:
+        """Bind a request's lanes; gives the consumers that are bound."""
+        cursors = {}
+        for peer in start.consumers:
+            target = EdgeTarget(
+                start.request_id, start.epoch, peer.edge, self._replica, peer.address, self._plans[peer.edge]
+            )
+            cursors[peer.edge] = EdgeCursor(target, self._connector.max_chunk_bytes)
+        self._routes[start.request_id] = _Route(start, cursors, client_ended=not start.client_address)
+        return frozenset(c for c in self._edges if edge_name(self._spec.name, c) in cursors)
+
+    def route(self, request_id: str, output: StageOutput) -> None:
+        """Forward one step's output; UndeclaredOutputError (nothing was forwarded) if it is not as declared.
+
+        Payload for a consumer or client lane that this request has not bound is dropped.
+        """
+        self._check(request_id, output)
+        route = self._routes[request_id]
+        for consumer, arrays in output.handoff.items():
+            cursor = route.cursors.get(edge_name(self._spec.name, consumer))
+            if cursor is not None and not cursor.is_terminating:
+                cursor.append(*self._by_layout(arrays))
+        if not route.client_ended:
+            for data in output.client:
+                self._to_client(route, data)
+        if output.finished:
+            self._finish(route, output)
+
+    def fail(self, request_id: str, error: AntiphonError, flag: ChunkFlag = ChunkFlag.ERROR) -> None:
+        """End every lane of the request with `error`, except those that have ended."""
+        route = self._routes[request_id]
+        for cursor in route.cursors.values():
+            if not cursor.is_closed:
+                cursor.fail(flag, to_info(error))
+        self._end_client(route, OutputError(to_info(error)))
+
+    def flush(self) -> dict[str, bool]:
+        """Put what is due on every edge and send the step's client frames. Gives request -> waits for credit."""
+        blocked = {}
+        for request_id, route in self._routes.items():
+            blocked[request_id] = not all([cursor.flush(self._connector) for cursor in route.cursors.values()])
+        for address, outputs in self._frames.items():
+            try:
+                self._outlet.send(address, ClientFrame(self._replica, outputs))
+            except ChannelFullError:
+                self._outlet.forget(address)
+        self._frames.clear()
+        return blocked
+
+    def is_drained(self, request_id: str) -> bool:
+        """True if every lane has ended and no consumer holds anything of it."""
+        route = self._routes[request_id]
+        closed = route.client_ended and all(cursor.is_closed for cursor in route.cursors.values())
+        return closed and self._connector.num_held(request_id) == 0
+
+    def close(self, request_id: str) -> None:
+        """Forget a drained request."""
+        del self._routes[request_id]
+
+    def _finish(self, route: _Route, output: StageOutput) -> None:
+        for cursor in route.cursors.values():
+            cursor.finish()
+        self._end_client(route, OutputEnd(output.finish_reason, output.usage))
+
+    def _end_client(self, route: _Route, end: OutputEnd | OutputError) -> None:
+        if not route.client_ended:
+            self._to_client(route, end)
+            route.client_ended = True
+
+    def _to_client(self, route: _Route, output: ClientOutput) -> None:
+        start = route.start
+        self._frames[start.client_address].append(Addressed(start.request_id, start.epoch, output))
+
+    def _by_layout(self, arrays: Arrays) -> tuple[Arrays, Arrays]:
+        whole = {key: array for key, array in arrays.items() if self._declared(key).layout is Layout.WHOLE}
+        return {key: array for key, array in arrays.items() if key not in whole}, whole
+
+    def _declared(self, key: str) -> OutputSpec:
+        spec = self._spec.output(key)
+        if spec is None:
+            declared = ", ".join(output.key for output in self._spec.outputs) or "nothing"
+            raise UndeclaredOutputError(
+                f"stage {self._spec.name} made {key!r}, which it does not declare; it declares {declared}"
+            )
+        return spec
+
+    def _check(self, request_id: str, output: StageOutput) -> None:
+        for consumer, arrays in output.handoff.items():
+            self._check_handoff(request_id, consumer, arrays)
+        for data in output.client:
+            self._check_client(request_id, data)
+
+    def _check_handoff(self, request_id: str, consumer: str, arrays: Arrays) -> None:
+        edge = self._edges.get(consumer)
+        if edge is None:
+            raise self._undeclared(request_id, f"handed off to {consumer!r}", f"one of {sorted(self._edges)}")
+        lengths = {}
+        for key, array in arrays.items():
+            spec = self._declared(key)
+            if key not in edge.keys:
+                raise self._undeclared(request_id, f"{key!r} on {edge.name}", f"one of {list(edge.keys)}")
+            check_array(request_id, self._spec.name, spec, array)
+            if spec.layout is Layout.PER_ROW:
+                lengths[key] = len(array)
+        if len(set(lengths.values())) > 1:
+            raise self._undeclared(request_id, f"rows {lengths} on {edge.name}", "as many rows of every key")
+
+    def _check_client(self, request_id: str, data: ClientData) -> None:
+        if kind_of(data) not in self._spec.client_kinds:
+            expected = f"one of {sorted(self._spec.client_kinds)} on the client lane"
+            raise self._undeclared(request_id, type(data).__name__, expected)
+
+    def _undeclared(self, request_id: str, got: str, expected: str) -> UndeclaredOutputError:
+        return UndeclaredOutputError(f"{self._replica}: {request_id}: got {got}, expected {expected}")
+
+
+def check_array(request_id: str, stage: str, spec: OutputSpec, array: np.ndarray) -> None:
+    """UndeclaredOutputError if `array` has not the declared dtype or row shape. bfloat16 is held as uint16."""
+    dtype = "uint16" if spec.dtype == "bfloat16" else spec.dtype
+    shape = array.shape[1:]
+    fits = len(shape) == len(spec.row_shape) and all(
+        want in (None, have) for want, have in zip(spec.row_shape, shape, strict=True)
+    )
+    if array.dtype.name != dtype or array.ndim == 0 or not fits:
+        raise UndeclaredOutputError(
+            f"stage {stage}: {request_id}: output {spec.key!r} is {array.dtype.name} {list(array.shape)}, "
+            f"expected {dtype} [n, {', '.join(str(size or 'any') for size in spec.row_shape)}]"
+        )

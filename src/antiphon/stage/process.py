@@ -1,0 +1,114 @@
+"""A stage replica's process: builds engine, inbox, router and loop from the deployment, then runs the loop.
+
+In: a Bootstrap. Out: a serving replica. Does not know: any model; the engine table is the only list of engines.
+"""
+
+import gc
+import signal
+
+from antiphon.config.pipeline import EngineKind, StageSpec
+from antiphon.config.resolve import Deployment
+from antiphon.connector.base import Connector
+from antiphon.connector.registry import make_connector
+from antiphon.ids import stage_of
+from antiphon.messages.bootstrap import Bootstrap
+from antiphon.messages.control import Ready, ToReplica
+from antiphon.models.registry import load_attribute, load_pipeline
+from antiphon.process import ChildProcess
+from antiphon.stage.engine.base import StageEngine
+from antiphon.stage.engine.generation import GenerationEngine
+from antiphon.stage.engine.generation_model import ModelContext
+from antiphon.stage.inbox import Inbox
+from antiphon.stage.loop import StageLoop
+from antiphon.stage.outputs import OutputRouter
+from antiphon.stage.report import StatisticsReporter
+from antiphon.stage.scheduler.generation import GenerationScheduler
+from antiphon.transport.channel import Inlet, Outlet
+
+
+def make_engine(spec: StageSpec, context: ModelContext) -> StageEngine:
+    """The engine that the stage's spec names, around the model class that it names."""
+    model_class = load_attribute(spec.model)
+    assert isinstance(model_class, type), f"{spec.model} is not a class"
+    match spec.engine:
+        case EngineKind.GENERATION:
+            scheduler = GenerationScheduler(max_num_seqs=spec.max_num_seqs, max_batch_size=spec.max_batch_size)
+            return GenerationEngine(model_class(), context, scheduler)
+        case EngineKind.LLAMA_CPP:
+            from antiphon.stage.engine.llama_cpp import LlamaCppEngine
+
+            return LlamaCppEngine(model_class(), context, max_num_seqs=spec.max_num_seqs)
+
+
+class StageProcess:
+    """Owns everything of one replica: sockets, arena, engine, loop."""
+
+    def __init__(self, bootstrap: Bootstrap, deployment: Deployment) -> None:
+        self._bootstrap = bootstrap
+        self._deployment = deployment
+        config, stage = deployment.config, stage_of(bootstrap.name)
+        self._spec = deployment.stage_spec(stage)
+        deploy = config.stages[stage]
+        context = ModelContext(deploy.device, deploy.threads, deploy.model)
+        self._engine = make_engine(self._spec, context)
+        self._control: Inlet[ToReplica] = Inlet(bootstrap.control_address, ToReplica)
+        self._connector = make_connector(
+            config.connector.kind, bootstrap.connector_address, config.connector.arena_mib << 20
+        )
+        self._events, self._client_lane = Outlet(), Outlet()
+        self._loop = self._build_loop(stage, self._connector)
+
+    def startup(self) -> None:
+        """Load the model, open sockets, join the pool."""
+        self._control.startup()
+        self._connector.startup()
+        self._engine.startup()
+        signal.signal(signal.SIGTERM, lambda *_: self._loop.stop())
+        gc.collect()
+        gc.freeze()  # what start-up made lives as long as the process; the collector need not look at it again
+        ready = Ready(self._bootstrap.name, self._bootstrap.control_address, self._bootstrap.connector_address)
+        self._events.send(self._bootstrap.orchestrator_address, ready)
+
+    def run(self) -> None:
+        """Serve until SIGTERM, then give everything back."""
+        self._loop.run()
+        self._engine.close()
+        self._connector.close()
+        self._control.close()
+        self._events.close()
+        self._client_lane.close()
+
+    def _build_loop(self, stage: str, connector: Connector) -> StageLoop:
+        bootstrap, deployment = self._bootstrap, self._deployment
+        out_edges = deployment.pipeline.out_edges(stage)
+        plans = {edge.name: deployment.chunk_plan(edge) for edge in out_edges}
+        lanes = {
+            "control": self._control.counters,
+            "control_out": self._events.counters,
+            "client": self._client_lane.counters,
+        }
+        return StageLoop(
+            bootstrap.name,
+            self._spec,
+            deployment.in_edge_rules(stage),
+            engine=self._engine,
+            connector=connector,
+            inbox=Inbox(connector, early_deadline_s=deployment.config.timeouts.early_chunk_s),
+            router=OutputRouter(bootstrap.name, self._spec, out_edges, plans, connector, self._client_lane),
+            control=self._control,
+            events=self._events,
+            orchestrator_address=bootstrap.orchestrator_address,
+            reporter=StatisticsReporter(
+                bootstrap.name, self._engine, connector, lanes, self._events, bootstrap.orchestrator_address
+            ),
+        )
+
+
+def main(bootstrap: Bootstrap, child: ChildProcess) -> None:
+    """Run as a child of the launcher."""
+    with child.reporting_failure():
+        pipeline = load_pipeline(bootstrap.pipeline)
+        process = StageProcess(bootstrap, Deployment(bootstrap.pipeline, pipeline, bootstrap.config, ()))
+        process.startup()
+    child.ready()
+    process.run()
