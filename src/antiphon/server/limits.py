@@ -6,14 +6,22 @@ Does not know: routes, tasks, JSON.
 
 import asyncio
 from dataclasses import dataclass
+from typing import Self
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from antiphon.config.deploy import ServerDeploy
+from antiphon.config.pipeline import PipelineSpec
 from antiphon.errors import RequestTooLargeError
 from antiphon.server.http_errors import error_response
 
-_OPENAI_MODELS = ("tts-1", "tts-1-hd", "gpt-4o-mini-tts", "whisper-1", "gpt-4o-transcribe", "gpt-4o-mini-transcribe")
 _MIB = 1 << 20
+_OPENAI_NAMES = {
+    "speech": ("tts-1", "tts-1-hd", "gpt-4o-mini-tts"),
+    "chat": ("gpt-4o-audio-preview", "gpt-4o-mini-audio-preview"),
+    "transcription": ("whisper-1", "gpt-4o-transcribe", "gpt-4o-mini-transcribe"),
+}
+"""Task -> the model names that OpenAI's clients send for it, some of them without a way to send another."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +30,14 @@ class ServerSettings:
 
     max_body_bytes: int = 32 * _MIB
     max_audio_s: float = 1800.0
-    model_aliases: tuple[str, ...] = _OPENAI_MODELS
+    model_aliases: tuple[str, ...] = tuple(name for names in _OPENAI_NAMES.values() for name in names)
+
+    @classmethod
+    def from_deploy(cls, deploy: ServerDeploy, pipeline: PipelineSpec) -> Self:
+        """The operator's limits, and OpenAI's names for the tasks that `pipeline` has."""
+        tasks = {task.name for task in pipeline.tasks}
+        aliases = (name for task, names in _OPENAI_NAMES.items() if task in tasks for name in names)
+        return cls(deploy.max_body_mib * _MIB, deploy.max_audio_s, tuple(aliases))
 
 
 class BodyLimit:

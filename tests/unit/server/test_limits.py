@@ -1,8 +1,12 @@
-"""Bodies over the limit (100,000 bytes in these tests)."""
+"""Bodies over the limit (100,000 bytes in these tests), and settings from the deployment."""
+
+from dataclasses import replace
 
 import pytest
 
-from tests.unit.server.conftest import RawExchange
+from antiphon.config.deploy import ServerDeploy
+from antiphon.server.limits import ServerSettings
+from tests.unit.server.conftest import PIPELINE, RawExchange
 
 pytestmark = pytest.mark.anyio
 PATH = "/v1/audio/speech"
@@ -50,3 +54,11 @@ async def test_a_413_has_a_request_id_and_says_that_the_connection_ends(http):
     assert answer.status_code == 413
     assert answer.headers["x-request-id"].startswith("req-")
     assert answer.headers["connection"] == "close"
+
+
+def test_settings_follow_the_deployment_and_name_only_models_of_the_pipelines_tasks():
+    speech_only = replace(PIPELINE, tasks=tuple(task for task in PIPELINE.tasks if task.name == "speech"))
+    settings = ServerSettings.from_deploy(ServerDeploy(max_body_mib=3, max_audio_s=60), speech_only)
+    assert (settings.max_body_bytes, settings.max_audio_s) == (3 << 20, 60)
+    assert "tts-1" in settings.model_aliases
+    assert "whisper-1" not in settings.model_aliases
