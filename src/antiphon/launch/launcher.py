@@ -155,6 +155,7 @@ class Launcher:
             name=name,
             pipeline=self._deployment.reference,
             config=self._deployment.config,
+            run_directory=str(self.directory.path),
             orchestrator_address=address("orchestrator"),
             control_address=address(f"{name}.control"),
             connector_address=address(f"{name}.chunks"),

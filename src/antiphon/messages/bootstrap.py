@@ -19,6 +19,7 @@ class Bootstrap(msgspec.Struct, frozen=True):
     name: str
     pipeline: str
     config: DeployConfig
+    run_directory: str
     orchestrator_address: str
     control_address: str
     connector_address: str = ""

@@ -96,11 +96,11 @@ class Orchestrator:
             case _:
                 assert_never(message)
 
-    def report(self, own_counters: tuple[Counter, ...]) -> None:
+    def report(self) -> None:
         """Pass the last report of every process, and the pools' own counts, to every api-server."""
-        own = StatsReport("orchestrator", (*self._pool_counters(), *own_counters))
-        for api_server in list(self._api_servers.values()):
-            for report in [own, *self._reports.values()]:
+        pools = StatsReport("pools", self._pool_counters())
+        for api_server in self._api_servers.values():
+            for report in [pools, *self._reports.values()]:
                 self._tell(api_server.control_address, report)
 
     def _submit(self, submit: SubmitRequest) -> None:
@@ -182,10 +182,15 @@ class Orchestrator:
         else:
             self._api_servers[ready.name] = ApiServer(ready.name, ready.control_address, ready.client_address)
         log.info("%s joined", ready.name)
+        self.report()
 
     def _leave(self, died: ProcessDied) -> None:
         log.warning("%s died: %s", died.name, died.reason)
         self._reports.pop(died.name, None)
+        self._forget_replica_or_api_server(died)
+        self.report()
+
+    def _forget_replica_or_api_server(self, died: ProcessDied) -> None:
         pool = self._pools.get(stage_of(died.name))
         if pool is not None:
             pool.leave(died.name)
@@ -205,7 +210,7 @@ class Orchestrator:
         except ChannelFullError as error:
             log.error("%s; the message is lost: its process hangs or has died", error.message)
 
-    def _pool_counters(self) -> list[Counter]:
+    def _pool_counters(self) -> tuple[Counter, ...]:
         counters = [
             Counter("requests_inflight", (), float(self._admission.num_inflight)),
             Counter("requests_queued", (), float(self._admission.num_queued)),
@@ -215,4 +220,4 @@ class Orchestrator:
             counters.append(Counter("replicas_live", (("stage", pool.stage),), float(pool.num_live)))
             for name, count in pool.inflight().items():
                 counters.append(Counter("replica_inflight", (("replica", name),), float(count)))
-        return counters
+        return tuple(counters)

@@ -7,7 +7,7 @@ import signal
 import time
 
 from antiphon.messages.bootstrap import Bootstrap
-from antiphon.messages.control import ToOrchestrator
+from antiphon.messages.control import StatsReport, ToOrchestrator
 from antiphon.models.registry import load_pipeline
 from antiphon.monitor.counters import lane_counters_as_list
 from antiphon.orchestrator.admission import Admission
@@ -58,10 +58,11 @@ class OrchestratorProcess:
         if now_s < self._next_report_s:
             return
         self._next_report_s = now_s + _WINDOW_S
-        received, sent = (("lane", "control"), ("process", "orchestrator")), (("lane", "control_out"), ("process", "orchestrator"))
-        counters = lane_counters_as_list(received, self._inlet.counters)
-        counters += lane_counters_as_list(sent, self._outlet.counters)
-        self._orchestrator.report(tuple(counters))
+        process = ("process", "orchestrator")
+        counters = lane_counters_as_list((("lane", "control"), process), self._inlet.counters)
+        counters += lane_counters_as_list((("lane", "control_out"), process), self._outlet.counters)
+        self._orchestrator.handle(StatsReport("orchestrator", tuple(counters)))
+        self._orchestrator.report()
 
 
 def main(bootstrap: Bootstrap, child: ChildProcess) -> None:

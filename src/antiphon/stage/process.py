@@ -49,7 +49,8 @@ class StageProcess:
         config, stage = deployment.config, stage_of(bootstrap.name)
         self._spec = deployment.stage_spec(stage)
         deploy = config.stages[stage]
-        context = ModelContext(deploy.device, deploy.threads, deploy.model)
+        private_path = f"{bootstrap.run_directory}/{bootstrap.name.replace('/', '.')}"
+        context = ModelContext(deploy.device, deploy.threads, deploy.model, private_path)
         self._engine = make_engine(self._spec, context)
         self._control: Inlet[ToReplica] = Inlet(bootstrap.control_address, ToReplica)
         self._connector = make_connector(

@@ -16,11 +16,15 @@ State = TypeVar("State")
 
 @dataclass(frozen=True)
 class ModelContext:
-    """What the operator decides about a model: device name, threads, and a checkpoint path ("" = the packaged one)."""
+    """What a model is told at load: device name, threads, and a checkpoint path ("" = the packaged one).
+
+    private_path: prefix for files of this replica in the server's private run directory, which goes with the server.
+    """
 
     device: str
     num_threads: int
     model_path: str
+    private_path: str
 
 
 @dataclass(frozen=True)

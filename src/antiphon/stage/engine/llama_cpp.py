@@ -7,7 +7,6 @@ Does not know: lanes. One thread per running request waits in llama.cpp; the sta
 import os
 import queue
 import secrets
-import tempfile
 import threading
 from collections import deque
 from typing import Protocol, TypedDict
@@ -125,8 +124,7 @@ class LlamaCppEngine:
         """Load the weights and start the workers."""
         import xllamacpp
 
-        # llama.cpp always listens; in a private directory and behind a random key nobody else can use it.
-        self._private = tempfile.TemporaryDirectory(prefix="antiphon-llama-")
+        # llama.cpp always listens; in the private run directory and behind a random key nobody else can use it.
         params = xllamacpp.CommonParams()
         params.model.path = self._model.weights(self._context)
         params.n_parallel = self._max_num_seqs
@@ -134,7 +132,7 @@ class LlamaCppEngine:
         params.kv_unified = True
         params.cpuparams.n_threads = self._context.num_threads
         params.cpuparams_batch.n_threads = self._context.num_threads
-        params.hostnames = [f"{self._private.name}/llama.sock"]
+        params.hostnames = [f"{self._context.private_path}.llama.sock"]
         params.api_keys = [secrets.token_hex(32)]
         params.endpoint_slots = False
         params.ui = False
@@ -193,7 +191,6 @@ class LlamaCppEngine:
         for worker in self._workers:
             worker.join(timeout=1.0)
         del self._server
-        self._private.cleanup()
 
     def _collect(self, job: _Job) -> list[StepResult]:
         is_over = job.is_over  # read before the pieces: the worker appends first and sets it last

@@ -1,0 +1,110 @@
+"""`antiphon serve`: the launcher in the foreground, until SIGTERM or Ctrl-C.
+
+In: a pipeline and settings. Out: a serving process tree; exit code 0 after a clean stop, 1 otherwise.
+Does not know: HTTP routes or models.
+"""
+
+import signal
+import socket
+import sys
+import time
+
+import click
+
+from antiphon.cli.options import deployment_options, make_deployment, pipeline_argument
+from antiphon.config.resolve import Deployment, Setting
+from antiphon.errors import AntiphonError, ConfigError, ReplicaDiedError
+from antiphon.launch.launcher import Launcher
+from antiphon.process import configure_logging, set_title
+
+_WATCH_S = 0.2
+_BACKLOG = 2048
+
+
+@click.command("serve")
+@pipeline_argument
+@deployment_options
+@click.option("--host", help="Address to listen on (server.host).")
+@click.option("--port", type=int, help="Port to listen on, 0 = any free one (server.port).")
+@click.option("--api-servers", type=int, help="Number of api-server processes on the port (server.api_servers).")
+@click.option("--no-async-chunk", is_flag=True, help="Hand off whole results instead of streaming, on every edge.")
+def command(
+    pipeline: str,
+    deploy_file: str,
+    assignments: tuple[str, ...],
+    host: str | None,
+    port: int | None,
+    api_servers: int | None,
+    no_async_chunk: bool,
+) -> None:
+    """Serve PIPELINE (default: voice) over HTTP."""
+    flags = [("server.host", host), ("server.port", port), ("server.api_servers", api_servers)]
+    given = tuple(Setting(path, value, "command line") for path, value in flags if value is not None)
+    deployment = make_deployment(pipeline, deploy_file, assignments, given)
+    if no_async_chunk:
+        whole = tuple(Setting(f"edges.{e.name}.whole", True, "--no-async-chunk") for e in deployment.pipeline.edges)
+        when = tuple(
+            Setting(f"edges.{e.name}.start_when", "all_chunks", "--no-async-chunk") for e in deployment.pipeline.edges
+        )
+        deployment = make_deployment(pipeline, deploy_file, assignments, (*given, *whole, *when))
+    sys.exit(serve(deployment))
+
+
+def serve(deployment: Deployment) -> int:
+    """Run the server until a signal; gives the exit code."""
+    configure_logging("launcher")
+    set_title(f"serve {deployment.pipeline.name}")
+    listener = _listen(deployment)
+    launcher = Launcher(deployment, listen_fd=listener.fileno())
+    stop_signals: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda received, _frame: stop_signals.append(received))
+    try:
+        launcher.start()
+        while not launcher.poll_ready(_WATCH_S):
+            if stop_signals:
+                return 0
+        _announce(deployment, listener)
+        while not stop_signals:
+            time.sleep(_WATCH_S)
+            problem = launcher.watch()
+            if problem:
+                raise ReplicaDiedError(problem)
+    except AntiphonError as error:
+        click.echo(f"error: {error.message}" if not isinstance(error, ConfigError) else _lines(error), err=True)
+        return 1
+    finally:
+        launcher.stop()
+        listener.close()
+    return 0
+
+
+def _listen(deployment: Deployment) -> socket.socket:
+    """The listening socket that all api-servers share; taken before anything starts, so that a used port fails at once."""
+    host, port = deployment.config.server.host, deployment.config.server.port
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise ConfigError([f"cannot listen on {host}:{port}: {error.strerror}; choose another with --port"]) from error
+    listener.setblocking(False)
+    return listener
+
+
+def _announce(deployment: Deployment, listener: socket.socket) -> None:
+    host, port = listener.getsockname()[:2]
+    url = f"http://{host}:{port}"
+    name = deployment.pipeline.name
+    hint = ""
+    if any(task.name == "speech" for task in deployment.pipeline.tasks):
+        body = f'\'{{"model":"{name}","input":"Hello there.","response_format":"wav"}}\''
+        hint = f" -- try: curl {url}/v1/audio/speech -H 'Content-Type: application/json' -d {body} -o hello.wav"
+    click.echo(f"{name} is served at {url}{hint}")
+
+
+def _lines(error: ConfigError) -> str:
+    return "\n".join(f"error: {problem}" for problem in error.problems)

@@ -1,0 +1,58 @@
+"""Real servers for tests: `antiphon serve` in a process of its own, one for the whole session."""
+
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+_READY = re.compile(r" is served at (http://[^\s]+)")
+_START_TIMEOUT_S = 120.0
+
+
+@dataclass
+class Server:
+    """A running `antiphon serve` and everything it has printed on stdout."""
+
+    process: "subprocess.Popen[str]"
+    url: str
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    def stop(self, number: signal.Signals = signal.SIGTERM, timeout_s: float = 30.0) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(timeout_s)
+
+
+def start_server(*arguments: str) -> Server:
+    """Start `antiphon serve ARGUMENTS` on a free port and wait until it says that it serves."""
+    command = [sys.executable, "-m", "antiphon", "serve", *arguments, "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    assert process.stdout is not None
+    deadline_s, printed = time.monotonic() + _START_TIMEOUT_S, ""
+    while time.monotonic() < deadline_s:
+        if select.select([process.stdout], [], [], 0.5)[0]:
+            line = process.stdout.readline()
+            printed += line
+            if found := _READY.search(line):
+                return Server(process, found.group(1))
+            if not line:
+                break
+    process.kill()
+    raise AssertionError(f"the server did not start (exit code {process.wait()}): {printed}")
+
+
+@pytest.fixture(scope="session")
+def voice_server() -> Iterator[Server]:
+    """The `voice` pipeline with every default."""
+    server = start_server("voice")
+    yield server
+    assert server.stop() == 0, "the server did not stop cleanly"
