@@ -17,8 +17,8 @@ from antiphon.config.pipeline import PipelineSpec
 from antiphon.connector.base import Connector
 from antiphon.errors import AntiphonError, HandoffTimeoutError, ReplicaDiedError, StageError
 from antiphon.ids import new_request_id, stage_of
+from antiphon.messages import codec
 from antiphon.messages.bootstrap import Bootstrap
-from antiphon.messages.client import ClientFrame
 from antiphon.messages.control import (
     AbortRequest,
     Counter,
@@ -61,8 +61,8 @@ class EngineClient:
         self._frontend = frontend
         self._settings: ServerDeploy = bootstrap.config.server
         self._bootstrap = bootstrap
-        self._control: Inlet[ToApiServer] = Inlet(bootstrap.control_address, ToApiServer)
-        self._client_lane: Inlet[ClientFrame] = Inlet(bootstrap.client_address, ClientFrame)
+        self._control = Inlet(bootstrap.control_address, codec.TO_API_SERVER)
+        self._client_lane = Inlet(bootstrap.client_address, codec.CLIENT_FRAME)
         self._outlet = Outlet()
         self._sender = InputSender(name, connector)
         self._open: dict[str, _Open] = {}
@@ -78,9 +78,7 @@ class EngineClient:
         loop.add_reader(self._client_lane.fileno(), self._read_client_lane)
         loop.add_reader(self._sender.fileno(), self._sender.flush)
         bootstrap = self._bootstrap
-        self._tell(
-            Ready(self.name, bootstrap.control_address, bootstrap.connector_address, bootstrap.client_address)
-        )
+        self._tell(Ready(self.name, bootstrap.control_address, bootstrap.connector_address, bootstrap.client_address))
         self._read_control()
         self._read_client_lane()
 
@@ -113,9 +111,7 @@ class EngineClient:
         request_id = request_id or new_request_id()
         opened = _Open(self._make_stream(request_id), payload, asyncio.get_running_loop().create_future())
         self._open[request_id] = opened
-        self._tell(
-            SubmitRequest(request_id, self.name, payload.task, payload.inputs, payload.outputs, payload.params)
-        )
+        self._tell(SubmitRequest(request_id, self.name, payload.task, payload.inputs, payload.outputs, payload.params))
         try:
             async with asyncio.timeout(self._settings.output_deadline_s):
                 await opened.accepted

@@ -12,7 +12,16 @@ from types import TracebackType
 from typing import Self
 
 from antiphon.errors import AntiphonError, HandoffTimeoutError, OverloadedError
-from antiphon.messages.client import AudioChunk, ClientData, ClientOutput, ImageOutput, OutputEnd, OutputError, Segment, TextDelta
+from antiphon.messages.client import (
+    AudioChunk,
+    ClientData,
+    ClientOutput,
+    ImageOutput,
+    OutputEnd,
+    OutputError,
+    Segment,
+    TextDelta,
+)
 from antiphon.messages.error_info import to_error
 
 

@@ -56,8 +56,8 @@ class Child:
         with os.fdopen(self._status_fd, "rb") as pipe:
             line = pipe.readline()
         self._status_fd = -1
-        status = json.loads(line) if line else {"error": f"ended before it was ready ({self.death()})"}
-        self.is_ready = status.get("ready", False)
+        status = json.loads(line) if line else {"error": "it ended before it was ready; see its log"}
+        self.is_ready = "ready" in status
         return "" if self.is_ready else str(status["error"])
 
     def death(self) -> str:

@@ -6,8 +6,9 @@ In: control messages. Out: control messages. Does not know: what the orchestrato
 import signal
 import time
 
+from antiphon.messages import codec
 from antiphon.messages.bootstrap import Bootstrap
-from antiphon.messages.control import StatsReport, ToOrchestrator
+from antiphon.messages.control import StatsReport
 from antiphon.models.registry import load_pipeline
 from antiphon.monitor.counters import lane_counters_as_list
 from antiphon.orchestrator.admission import Admission
@@ -23,9 +24,7 @@ class OrchestratorProcess:
     """Owns the control lane's hub: one inlet that everybody speaks to, one outlet."""
 
     def __init__(self, bootstrap: Bootstrap) -> None:
-        self._inlet: Inlet[ToOrchestrator] = Inlet(
-            bootstrap.orchestrator_address, ToOrchestrator, max_message_bytes=_MAX_MESSAGE_BYTES
-        )
+        self._inlet = Inlet(bootstrap.orchestrator_address, codec.TO_ORCHESTRATOR, max_message_bytes=_MAX_MESSAGE_BYTES)
         self._outlet = Outlet()
         self._poller = Poller()
         config = bootstrap.config

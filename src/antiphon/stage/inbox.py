@@ -79,7 +79,8 @@ class Inbox:
     ) -> dict[str, EdgeInput]:
         """Expect a request's input. producers: edge -> replica; rules: edge -> rule. Gives edge -> EdgeInput."""
         edges = {
-            edge: _Edge(rules[edge], replica, EdgeInput(edge), last_heard_s=now_s) for edge, replica in producers.items()
+            edge: _Edge(rules[edge], replica, EdgeInput(edge), last_heard_s=now_s)
+            for edge, replica in producers.items()
         }
         self._open[request_id] = _Waiting(epoch, edges)
         early = self._early.pop((request_id, epoch), None)

@@ -90,7 +90,8 @@ class OutputRouter:
         """Put what is due on every edge and send the step's client frames. Gives request -> waits for credit."""
         blocked = {}
         for request_id, route in self._routes.items():
-            blocked[request_id] = not all([cursor.flush(self._connector) for cursor in route.cursors.values()])
+            flushed = [cursor.flush(self._connector) for cursor in route.cursors.values()]
+            blocked[request_id] = not all(flushed)
         for address, outputs in self._frames.items():
             try:
                 self._outlet.send(address, ClientFrame(self._replica, outputs))

@@ -11,8 +11,9 @@ from antiphon.config.resolve import Deployment
 from antiphon.connector.base import Connector
 from antiphon.connector.registry import make_connector
 from antiphon.ids import stage_of
+from antiphon.messages import codec
 from antiphon.messages.bootstrap import Bootstrap
-from antiphon.messages.control import Ready, ToReplica
+from antiphon.messages.control import Ready
 from antiphon.models.registry import load_attribute, load_pipeline
 from antiphon.process import ChildProcess
 from antiphon.stage.engine.base import StageEngine
@@ -52,7 +53,7 @@ class StageProcess:
         private_path = f"{bootstrap.run_directory}/{bootstrap.name.replace('/', '.')}"
         context = ModelContext(deploy.device, deploy.threads, deploy.model, private_path)
         self._engine = make_engine(self._spec, context)
-        self._control: Inlet[ToReplica] = Inlet(bootstrap.control_address, ToReplica)
+        self._control = Inlet(bootstrap.control_address, codec.TO_REPLICA)
         self._connector = make_connector(
             config.connector.kind, bootstrap.connector_address, config.connector.arena_mib << 20
         )

@@ -4,6 +4,7 @@ In: msgspec messages or raw frames. Out: the same, in batches, with counts and s
 Does not know: what a message means. The only module that imports zmq.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -13,6 +14,7 @@ import zmq
 
 from antiphon.errors import AntiphonError
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 Frame = bytes | memoryview
 _MAX_BATCH = 1024
@@ -52,7 +54,7 @@ class FrameInlet:
 
     def startup(self) -> None:
         """Bind."""
-        socket = zmq.Context.instance().socket(zmq.PULL)
+        socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PULL)
         socket.setsockopt(zmq.RCVHWM, self._max_queued)
         socket.setsockopt(zmq.MAXMSGSIZE, self._max_message_bytes)
         socket.bind(self.address)
@@ -64,7 +66,8 @@ class FrameInlet:
 
     def receive(self) -> list[list[bytes]]:
         """Up to 1,024 messages that have arrived, without waiting."""
-        socket, received = self._open(), []
+        socket = self._open()
+        received: list[list[bytes]] = []
         while len(received) < _MAX_BATCH:
             try:
                 frames = socket.recv_multipart(zmq.NOBLOCK)
@@ -87,12 +90,12 @@ class FrameInlet:
 
 
 class Inlet(Generic[T]):
-    """A FrameInlet whose messages are msgpack of one closed union."""
+    """A FrameInlet whose messages are msgpack of one closed union; what is not is logged and dropped."""
 
-    def __init__(self, address: str, union: type[T], *, max_message_bytes: int = -1) -> None:
+    def __init__(self, address: str, decoder: msgspec.msgpack.Decoder[T], *, max_message_bytes: int = -1) -> None:
         self.address = address
         self._frames = FrameInlet(address, max_message_bytes=max_message_bytes)
-        self._decoder: msgspec.msgpack.Decoder[T] = msgspec.msgpack.Decoder(union)
+        self._decoder = decoder
 
     @property
     def counters(self) -> LaneCounters:
@@ -109,7 +112,14 @@ class Inlet(Generic[T]):
 
     def receive(self) -> list[T]:
         """The messages that have arrived, decoded and checked against the union, without waiting."""
-        return [self._decoder.decode(frames[0]) for frames in self._frames.receive()]
+        messages: list[T] = []
+        while not messages and (received := self._frames.receive()):
+            for frames in received:
+                try:
+                    messages.append(self._decoder.decode(frames[0]))
+                except msgspec.DecodeError as error:
+                    log.error("%s: dropped a message that is none of this lane's: %s", self.address, error)
+        return messages
 
     def close(self) -> None:
         """Unbind."""
@@ -151,7 +161,7 @@ class Outlet:
         self._sockets.clear()
 
     def _connect(self, address: str) -> "zmq.Socket[bytes]":
-        socket = zmq.Context.instance().socket(zmq.PUSH)
+        socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PUSH)
         socket.setsockopt(zmq.SNDHWM, self._max_queued)
         socket.connect(address)
         self._sockets[address] = socket

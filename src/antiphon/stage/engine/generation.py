@@ -64,9 +64,7 @@ class GenerationEngine:
 
     def statistics(self) -> EngineStatistics:
         """Counts for the monitor."""
-        return EngineStatistics(
-            self._scheduler.num_running, self._scheduler.num_waiting, self._num_steps, self._busy_s
-        )
+        return EngineStatistics(self._scheduler.num_running, self._scheduler.num_waiting, self._num_steps, self._busy_s)
 
     def close(self) -> None:
         """Drop every state."""
@@ -87,7 +85,7 @@ class GenerationEngine:
         """One call for the whole batch; if it raises, one call per slot."""
         try:
             outputs = self._model.step(batch)
-        except Exception as error:  # noqa: BLE001 - a model's fault ends a request, never the process
+        except Exception as error:  # a model's fault ends a request, never the process
             if len(batch) == 1:
                 return [StepResult(batch[0].request, _as_error(batch[0].request, error))]
             return [result for slot in batch for result in self._run([slot])]

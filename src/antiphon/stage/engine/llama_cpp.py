@@ -4,6 +4,7 @@ In: StageRequests whose input is complete. Out: text pieces as llama.cpp makes t
 Does not know: lanes. One thread per running request waits in llama.cpp; the stage's loop only collects.
 """
 
+import contextlib
 import os
 import queue
 import secrets
@@ -92,8 +93,8 @@ class _Job:
         self.error: AntiphonError | None = None
         self.is_over = False
 
-    def on_event(self, event: _Event) -> bool:
-        """Take in one event of llama.cpp; True tells it to stop."""
+    def on_event(self, event: _Event) -> None:
+        """Take in one event of llama.cpp."""
         if "error" in event:
             self.error = _as_error(self.request.request_id, event["error"])
         for choice in event.get("choices", ()):
@@ -103,7 +104,6 @@ class _Job:
         if "usage" in event:
             counted = event["usage"]
             self.usage = Usage(counted["prompt_tokens"], counted["completion_tokens"])
-        return self.is_cancelled
 
 
 class LlamaCppEngine:
@@ -161,10 +161,8 @@ class LlamaCppEngine:
 
     def step(self) -> list[StepResult]:
         """Collect what the workers have made since the last step, one result per request."""
-        try:
+        with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._wake_fd)
-        except BlockingIOError:
-            pass
         changed: dict[str, _Job] = {}
         while self._changed:
             job = self._changed.popleft()
@@ -211,9 +209,11 @@ class LlamaCppEngine:
 
     def _run(self, job: _Job) -> None:
         def on_event(event: _Event | list[_Event]) -> bool:
-            stop = any([job.on_event(one) for one in (event if isinstance(event, list) else [event])])
+            """Called by llama.cpp in this thread; True tells it to stop."""
+            for one in event if isinstance(event, list) else [event]:
+                job.on_event(one)
             self._tell(job)
-            return stop
+            return job.is_cancelled
 
         try:
             self._server.handle_chat_completions(job.body, on_event)
