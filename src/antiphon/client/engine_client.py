@@ -118,8 +118,8 @@ class EngineClient:
         except TimeoutError:
             self._abort(request_id, "it was not admitted in time")
             raise HandoffTimeoutError(
-                f"{request_id} was not admitted in {self._settings.output_deadline_s:g} s; raise admission.max_inflight "
-                "or server.output_deadline_s, or see the orchestrator's log"
+                f"{request_id} was not admitted in {self._settings.output_deadline_s:g} s; raise "
+                "admission.max_inflight or server.output_deadline_s, or see the orchestrator's log"
             ) from None
         except asyncio.CancelledError:
             self._abort(request_id, "its client has gone")

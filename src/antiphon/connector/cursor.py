@@ -81,7 +81,7 @@ class EdgeCursor:
             self.rows_produced += count
 
     def replay_from(self, row: int) -> None:
-        """A preempted request starts again at `row`; rows below `rows_produced` will be dropped when they come again."""
+        """A preempted request starts again at `row`; rows below `rows_produced` are dropped when they come again."""
         self._replay_row = row
 
     def finish(self) -> None:

@@ -1,6 +1,7 @@
 """An AntiphonError on the wire: class name and message, never a pickled exception.
 
-In: an error. Out: ErrorInfo, and the error again on the other side. Does not know: who failed, or which lane carries it.
+In: an error. Out: ErrorInfo, and the error again on the other side.
+Does not know: who failed, or which lane carries it.
 """
 
 import msgspec

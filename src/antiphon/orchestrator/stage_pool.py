@@ -43,7 +43,7 @@ class StagePool:
         return len(self._replicas)
 
     def bind_least_inflight(self) -> Replica | None:
-        """Bind the replica that holds the fewest requests (of equals, the one bound least often); None if none lives."""
+        """Bind the replica with the fewest requests (of equals, the one bound least often); None if none lives."""
         if not self._replicas:
             return None
         name = min(self._replicas, key=lambda n: (self._inflight[n], self._num_bound[n]))

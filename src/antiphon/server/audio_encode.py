@@ -34,6 +34,14 @@ class AudioFormat(StrEnum):
     WAV = "wav"
     PCM = "pcm"
 
+    @classmethod
+    def of_file_name(cls, name: str) -> "AudioFormat":
+        """The format that a file name's ending names; InvalidRequestError listing the endings there are."""
+        ending = name.rpartition(".")[2].lower()
+        if ending not in {member.value for member in cls}:
+            raise InvalidRequestError(f"{name}: the ending says no format; use one of .{', .'.join(cls)}", param="out")
+        return cls(ending)
+
     @property
     def content_type(self) -> str:
         """The response's Content-Type; `pcm` has no header of its own, so its type says the API's fixed shape."""

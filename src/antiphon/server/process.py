@@ -4,9 +4,10 @@ In: a Bootstrap with an inherited listening socket. Out: HTTP. Does not know: ro
 """
 
 import asyncio
-import logging
+import contextlib
 import signal
 import socket
+from collections.abc import Iterator
 
 import uvicorn
 import uvloop
@@ -17,7 +18,13 @@ from antiphon.process import ChildProcess
 from antiphon.server.app import create_app
 from antiphon.server.limits import ServerSettings
 
-log = logging.getLogger(__name__)
+class _Server(uvicorn.Server):
+    """Leaves signals alone: the launcher's SIGTERM ends it, Ctrl-C is the launcher's business."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Install no handler."""
+        yield
 
 
 async def serve(bootstrap: Bootstrap, child: ChildProcess) -> None:
@@ -27,19 +34,18 @@ async def serve(bootstrap: Bootstrap, child: ChildProcess) -> None:
         client = make_engine_client(bootstrap)
         await client.startup()
         app = create_app(client, ServerSettings.from_deploy(config.server, client.pipeline))
-        server = uvicorn.Server(
-            uvicorn.Config(
-                app,
-                loop="none",
-                http="httptools",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                timeout_graceful_shutdown=int(config.timeouts.drain_s),
-            )
+        uvicorn_config = uvicorn.Config(
+            app,
+            loop="none",
+            http="httptools",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=int(config.timeouts.drain_s),
         )
+        uvicorn_config.load()
+        server = _Server(uvicorn_config)
         listener = socket.socket(fileno=bootstrap.listen_fd)
-    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: _stop(server))
     child.ready()
     await server.serve(sockets=[listener])

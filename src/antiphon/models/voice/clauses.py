@@ -1,6 +1,6 @@
 """Cuts text that is still being written into pieces to speak.
 
-In: text in arbitrary pieces, with the markdown a language model likes to write. Out: clauses, as soon as they are whole.
+In: text in arbitrary pieces, with the markdown of language models. Out: clauses, as soon as they are whole.
 Does not know: phonemes, audio, requests.
 
 Every decision is made from left to right and only on text that no later piece can change, within a window of
