@@ -6,7 +6,6 @@ Does not know: HTTP routes or models.
 
 import signal
 import socket
-import sys
 import time
 
 import click
@@ -47,11 +46,11 @@ def command(
             Setting(f"edges.{e.name}.start_when", "all_chunks", "--no-async-chunk") for e in deployment.pipeline.edges
         )
         deployment = make_deployment(pipeline, deploy_file, assignments, (*given, *whole, *when))
-    sys.exit(serve(deployment))
+    serve(deployment)
 
 
-def serve(deployment: Deployment) -> int:
-    """Run the server until a signal; gives the exit code."""
+def serve(deployment: Deployment) -> None:
+    """Run the server until SIGTERM or SIGINT; AntiphonError if it cannot start or cannot go on."""
     configure_logging("launcher")
     set_title(f"serve {deployment.pipeline.name}")
     listener = _listen(deployment)
@@ -60,27 +59,32 @@ def serve(deployment: Deployment) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, _frame: stop_signals.append(received))
     try:
-        launcher.start()
-        while not launcher.poll_ready(_WATCH_S):
-            if stop_signals:
-                return 0
-        _announce(deployment, listener)
-        while not stop_signals:
-            time.sleep(_WATCH_S)
-            problem = launcher.watch()
-            if problem:
-                raise ReplicaDiedError(problem)
-    except AntiphonError as error:
-        click.echo(f"error: {error.message}" if not isinstance(error, ConfigError) else _lines(error), err=True)
-        return 1
+        _run(deployment, launcher, listener, stop_signals)
+    except AntiphonError:
+        if not stop_signals:  # what dies because a signal reached the whole process group is no error
+            raise
     finally:
         launcher.stop()
         listener.close()
-    return 0
+
+
+def _run(deployment: Deployment, launcher: Launcher, listener: socket.socket, stop_signals: list[int]) -> None:
+    launcher.start()
+    while not launcher.poll_ready(_WATCH_S):
+        if stop_signals:
+            return
+    _announce(deployment, listener)
+    while True:
+        time.sleep(_WATCH_S)
+        if stop_signals:
+            return
+        problem = launcher.watch()
+        if problem:
+            raise ReplicaDiedError(problem)
 
 
 def _listen(deployment: Deployment) -> socket.socket:
-    """The listening socket that all api-servers share; taken before anything starts, so that a used port fails at once."""
+    """The listening socket that all api-servers share; taken first, so that a used port fails at once."""
     host, port = deployment.config.server.host, deployment.config.server.port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -104,7 +108,3 @@ def _announce(deployment: Deployment, listener: socket.socket) -> None:
         body = f'\'{{"model":"{name}","input":"Hello there.","response_format":"wav"}}\''
         hint = f" -- try: curl {url}/v1/audio/speech -H 'Content-Type: application/json' -d {body} -o hello.wav"
     click.echo(f"{name} is served at {url}{hint}")
-
-
-def _lines(error: ConfigError) -> str:
-    return "\n".join(f"error: {problem}" for problem in error.problems)

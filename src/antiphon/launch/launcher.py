@@ -20,6 +20,7 @@ from antiphon.transport.channel import Outlet
 
 log = logging.getLogger(__name__)
 _KILL_AFTER_S = 5.0
+_POLL_S = 0.2
 _MAX_RESTARTS = 5
 _RESTART_BACKOFF_S = 0.5
 
@@ -41,6 +42,7 @@ class Launcher:
         self._restarts: dict[str, _Restart] = {}
         self._outlet = Outlet()
         self._directory: RunDirectory | None = None
+        self._start_deadline_s = 0.0
 
     @property
     def directory(self) -> RunDirectory:
@@ -57,27 +59,32 @@ class Launcher:
     def start(self) -> None:
         """Start every process; does not wait for them. Call it from a thread that lives as long as the server."""
         self._directory = RunDirectory.create(env.runtime_dir())
+        self._start_deadline_s = time.monotonic() + self._deployment.config.timeouts.startup_s
         self._children = self._make_children()
         for child in self._children:
             child.start(self.directory.path)
 
     def wait_ready(self) -> None:
-        """Return when every process serves; ConfigError with the first real error, after ending the others."""
-        deadline_s = time.monotonic() + self._deployment.config.timeouts.startup_s
-        while not self.poll_ready(0.2):
-            if time.monotonic() > deadline_s:
-                waiting = ", ".join(child.name for child in self._children if not child.is_ready)
-                self.stop()
-                raise ConfigError([f"{waiting} not ready in time; raise timeouts.startup_s or see the log above"])
+        """Return when every process serves; ConfigError as poll_ready."""
+        while not self.poll_ready(_POLL_S):
+            pass
 
     def poll_ready(self, timeout_s: float) -> bool:
-        """True when every process serves. Waits up to `timeout_s` for news; ConfigError as wait_ready."""
+        """True when every process serves. Waits up to `timeout_s` for news.
+
+        ConfigError with the first real error, or naming what is not ready after timeouts.startup_s, when every
+        process has been ended.
+        """
         for child in wait_any(self._children, timeout_s):
             problem = child.read_status()
             if problem:
                 self.stop()
                 raise ConfigError([f"{child.name} could not start: {problem}"])
-        return all(child.is_ready for child in self._children)
+        waiting = ", ".join(child.name for child in self._children if not child.is_ready)
+        if waiting and time.monotonic() > self._start_deadline_s:
+            self.stop()
+            raise ConfigError([f"not ready in time: {waiting}; raise timeouts.startup_s or see the log above"])
+        return not waiting
 
     def watch(self) -> str:
         """Look after the processes once; gives why the server cannot go on, or ""."""

@@ -101,13 +101,11 @@ class StageEvent(msgspec.Struct, frozen=True, tag="event"):
 class StageEventKind:
     """The kinds of StageEvent.
 
-    FIRST_OUTPUT: the stage's first output of the request (only if it does not finish in the same step).
-    FINISHED: the engine is done with it, but its chunks are still held by consumers.
-    FAILED: the stage failed it; `error` says why. RELEASED: this replica holds nothing of it any more.
+    FIRST_OUTPUT: the stage's first output of the request. FAILED: the stage failed it; `error` says why.
+    RELEASED: its part is over, and no consumer holds a chunk of it: this replica holds nothing of it any more.
     """
 
     FIRST_OUTPUT = "first_output"
-    FINISHED = "finished"
     FAILED = "failed"
     RELEASED = "released"
 

@@ -32,7 +32,6 @@ class _Bound:
     request: StageRequest
     reported_output: bool = False
     is_done: bool = False
-    reported_finish: bool = False
 
 
 class StageLoop:
@@ -157,16 +156,15 @@ class StageLoop:
             self._router.route(bound.request.request_id, output)
         except AntiphonError as error:
             return self._fail(bound, error)
-        if output.finished:
-            self._end(bound)
-        elif (output.handoff or output.client) and not bound.reported_output:
+        if (output.handoff or output.client) and not bound.reported_output:
             bound.reported_output = True
             self._say(bound, StageEventKind.FIRST_OUTPUT)
+        if output.finished:
+            self._end(bound)
 
     def _fail(self, bound: _Bound, error: AntiphonError) -> None:
         log.warning("req=%s replica=%s failed: %s", bound.request.request_id, self._replica, error.message)
         self._end(bound)
-        bound.reported_finish = True
         self._router.fail(bound.request.request_id, error)
         self._say(bound, StageEventKind.FAILED, error)
 
@@ -177,15 +175,10 @@ class StageLoop:
 
     def _report(self) -> None:
         for request_id, bound in list(self._bound.items()):
-            if not bound.is_done:
-                continue
-            if self._router.is_drained(request_id):
+            if bound.is_done and self._router.is_drained(request_id):
                 self._router.close(request_id)
                 del self._bound[request_id]
                 self._say(bound, StageEventKind.RELEASED)
-            elif not bound.reported_finish:
-                bound.reported_finish = True
-                self._say(bound, StageEventKind.FINISHED)
         self._reporter.report_if_due(len(self._bound))
 
     def _say(self, bound: _Bound, kind: str, error: AntiphonError | None = None) -> None:
