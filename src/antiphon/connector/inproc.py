@@ -7,6 +7,7 @@ Does not know: sockets, shared memory, or what rows mean.
 import os
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import assert_never
 
 import numpy as np
@@ -39,10 +40,8 @@ class _Mailbox:
         os.close(self.fd)
 
     def _lower(self) -> None:
-        try:
+        with suppress(BlockingIOError):  # it was not raised
             os.eventfd_read(self.fd)
-        except BlockingIOError:  # it was not raised
-            pass
 
 
 _MAILBOXES: dict[str, _Mailbox] = {}
