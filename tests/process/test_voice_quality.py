@@ -97,7 +97,7 @@ def test_streamed_audio_equals_the_vocoder_in_one_shot(http):
     splitter = ClauseSplitter()
     clauses = [*splitter.push(LONG_TEXT), *splitter.finish()]
     acoustic = AcousticModel.load(num_threads=1)
-    frames = [acoustic.frames(clause, 1.0) for clause in clauses]
+    frames = [acoustic.frames(acoustic.phoneme_ids(clause), 1.0) for clause in clauses]
     params, ends = (np.concatenate(arrays) for arrays in zip(*frames, strict=True))
     one_shot = StreamingVocoder(7).push(params, ends)
     assert len(streamed) == len(one_shot)

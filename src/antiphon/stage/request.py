@@ -36,7 +36,7 @@ NOTHING = StageOutput()
 
 
 class EdgeInput:
-    """Owns the rows of one in-edge that have arrived and are not consumed yet.
+    """Owns the rows of one in-edge that have arrived and are not consumed yet: `num_rows` of them.
 
     Arrays that `take` gives are read-only views, valid until the end of the step; copy what must live longer.
     """
@@ -45,6 +45,7 @@ class EdgeInput:
         self.edge = edge
         self.ended = False
         self.whole: Arrays = {}
+        self.num_rows = 0
         self.num_rows_taken = 0
         self._chunks: deque[Chunk] = deque()
         self._rows_left_in_first = 0
@@ -59,15 +60,9 @@ class EdgeInput:
             if not self._chunks:
                 self._rows_left_in_first = chunk.header.rows
             self._chunks.append(chunk)
+            self.num_rows += chunk.header.rows
         else:
             self._spent.append(chunk)
-
-    @property
-    def num_rows(self) -> int:
-        """Rows that `take` could give now."""
-        if not self._chunks:
-            return 0
-        return self._rows_left_in_first + sum(chunk.header.rows for chunk in list(self._chunks)[1:])
 
     @property
     def exhausted(self) -> bool:
@@ -100,10 +95,11 @@ class EdgeInput:
     def drop(self) -> list[Chunk]:
         """Every chunk still held: the request is over."""
         held = [*self._spent, *self._chunks]
-        self._spent, self._chunks = [], deque()
+        self._spent, self._chunks, self.num_rows = [], deque(), 0
         return held
 
     def _consume(self, chunk: Chunk, count: int) -> None:
+        self.num_rows -= count
         self.num_rows_taken += count
         self._rows_left_in_first -= count
         if self._rows_left_in_first == 0:

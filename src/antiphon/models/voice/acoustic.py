@@ -23,19 +23,23 @@ class AcousticModel:
         """Read the bundled voice from disk (nothing is ever downloaded); `num_threads` for the network."""
         hibari = Hibari(voice=VOICES[0], threads=num_threads)
         model = cls(hibari)
-        model.frames("Ready.", 1.0)  # the G2P loads its tables at first use
+        model.frames(model.phoneme_ids("Ready."), 1.0)  # the G2P loads its tables at first use
         return model
 
-    def frames(self, text: str, speed: float) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
-        """params [num_frames, 3006] float32, sentence_end [num_frames] uint8 (1 on a sentence's last frame).
-
-        Text without anything to pronounce gives zero rows. speed: 1.0 normal, 2.0 twice as fast.
-        """
-        sentences = [
-            self._sentence(self._hibari.ids(phonemes), speed)
+    def phoneme_ids(self, text: str) -> list[list[int]]:
+        """The network's tokens, a list per sentence; none for text without anything to pronounce."""
+        return [
+            self._hibari.ids(phonemes)
             for phonemes in self._hibari.phonemize(text)
             if any(symbol.isalpha() for symbol in phonemes)  # punctuation alone would be a second of silence
         ]
+
+    def frames(self, ids: list[list[int]], speed: float) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
+        """params [num_frames, 3006] float32, sentence_end [num_frames] uint8 (1 on a sentence's last frame).
+
+        ids: as phoneme_ids gives them; no sentence gives zero rows. speed: 1.0 normal, 2.0 twice as fast.
+        """
+        sentences = [self._sentence(sentence, speed) for sentence in ids]
         params = np.concatenate(sentences) if sentences else np.zeros((0, PARAMS_WIDTH), np.float32)
         sentence_end = np.zeros(len(params), np.uint8)
         sentence_end[np.cumsum([len(rows) for rows in sentences], dtype=np.int64) - 1] = 1

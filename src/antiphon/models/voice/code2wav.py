@@ -1,6 +1,7 @@
 """code2wav: spectral frames -> 24 kHz PCM, chunk by chunk, with the vocoder's state carried per request.
 
-In: `params` float32 [num_frames, 3006], `sentence_end` uint8 [num_frames]. Out: AudioChunk.
+In: `params` float32 [num_frames, 3006], `sentence_end` uint8 [num_frames], `num_tokens` int64 [1].
+Out: AudioChunk.
 """
 
 import secrets
@@ -51,4 +52,11 @@ class Code2Wav:
             samples = state.vocoder.push(params, sentence_end)
             state.num_samples += len(samples)
             chunks = (AudioChunk(to_pcm16(samples), SAMPLE_RATE),) if len(samples) else ()
-        return StageOutput(client=chunks, finished=slot.ended, usage=Usage(num_samples=state.num_samples))
+        return StageOutput(client=chunks, finished=slot.ended, usage=_usage(slot))
+
+
+def _usage(slot: Slot[VocoderState]) -> Usage:
+    """Tokens in are the phonemes that the talker spoke, tokens out the frames made of them."""
+    num_tokens = slot.request.input.whole.get("num_tokens")
+    num_samples = slot.state.num_samples
+    return Usage(0 if num_tokens is None else int(num_tokens[0]), num_samples // HOP, num_samples)

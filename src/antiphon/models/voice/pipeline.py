@@ -14,9 +14,11 @@ from antiphon.config.pipeline import (
     EdgeSpec,
     EngineKind,
     Lane,
+    Layout,
     Modality,
     OutputSpec,
     PipelineSpec,
+    Policy,
     StageSpec,
     StartWhen,
     TaskSpec,
@@ -56,6 +58,7 @@ TALKER = StageSpec(
     outputs=(
         OutputSpec("params", Lane.HANDOFF, "float32", (PARAMS_WIDTH,)),
         OutputSpec("sentence_end", Lane.HANDOFF, "uint8"),
+        OutputSpec("num_tokens", Lane.HANDOFF, "int64", layout=Layout.WHOLE, policy=Policy.REPLACE),
     ),
     max_num_seqs=256,
     max_batch_size=1,
@@ -76,7 +79,7 @@ PIPELINE = PipelineSpec(
     edges=(
         EdgeSpec("listener", "thinker", ("messages",), start_when=StartWhen.ALL_CHUNKS),
         EdgeSpec("thinker", "talker", ("text",)),
-        EdgeSpec("talker", "code2wav", ("params", "sentence_end"), ChunkPlan(first_rows=16, rows=64)),
+        EdgeSpec("talker", "code2wav", ("params", "sentence_end", "num_tokens"), ChunkPlan(first_rows=16, rows=64)),
     ),
     tasks=(
         TaskSpec(

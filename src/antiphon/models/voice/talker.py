@@ -1,16 +1,19 @@
 """The talker: text as it arrives -> clauses -> spectral frames, one clause per step.
 
-In: `text` uint8 [num_bytes], UTF-8 cut anywhere. Out: `params` float32 [num_frames, 3006], `sentence_end` uint8.
+In: `text` uint8 [num_bytes], UTF-8 cut anywhere. Out: `params` float32 [num_frames, 3006], `sentence_end` uint8
+[num_frames], `num_tokens` int64 [1] (the phonemes spoken so far).
 """
 
 import codecs
 from collections import deque
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from antiphon.models.voice.acoustic import AcousticModel
 from antiphon.models.voice.clauses import ClauseSplitter
 from antiphon.stage.engine.generation_model import ModelContext, Slot
-from antiphon.stage.request import NOTHING, StageOutput, StageRequest
+from antiphon.stage.request import NOTHING, Arrays, StageOutput, StageRequest
 
 _Utf8Decoder = codecs.getincrementaldecoder("utf-8")
 
@@ -23,6 +26,7 @@ class TalkerState:
     splitter: ClauseSplitter = field(default_factory=ClauseSplitter)
     clauses: deque[str] = field(default_factory=deque)
     is_complete: bool = False
+    num_tokens: int = 0
 
 
 class Talker:
@@ -52,10 +56,14 @@ class Talker:
         finished = state.is_complete and len(state.clauses) <= 1
         if not state.clauses:
             return StageOutput(finished=True) if finished else NOTHING
-        params, sentence_end = self._acoustic.frames(state.clauses.popleft(), slot.request.params.speech.speed)
-        if not len(params):
+        ids = self._acoustic.phoneme_ids(state.clauses.popleft())
+        if not ids:
             return StageOutput(finished=finished)
-        return StageOutput(handoff={"code2wav": {"params": params, "sentence_end": sentence_end}}, finished=finished)
+        params, sentence_end = self._acoustic.frames(ids, slot.request.params.speech.speed)
+        state.num_tokens += sum(map(len, ids))
+        num_tokens = np.array([state.num_tokens], np.int64)
+        rows: Arrays = {"params": params, "sentence_end": sentence_end, "num_tokens": num_tokens}
+        return StageOutput(handoff={"code2wav": rows}, finished=finished)
 
     def _read(self, slot: Slot[TalkerState]) -> None:
         state = slot.state

@@ -18,7 +18,7 @@ def test_rows_hold_the_six_outputs_of_the_network_side_by_side(model: AcousticMo
     (phonemes,) = hibari.phonemize("Hello there.")
     inputs = {"ids": np.asarray([hibari.ids(phonemes)], np.int64), "speed": np.ones(1, np.float32)}
     *spectra, f0 = hibari.sess.run(None, inputs)
-    params, sentence_end = model.frames("Hello there.", 1.0)
+    params, sentence_end = model.frames(model.phoneme_ids("Hello there."), 1.0)
     assert params.dtype == np.float32 and params.flags.c_contiguous
     assert params.shape == (f0.shape[1], PARAMS_WIDTH)
     for index, spectrum in enumerate(spectra):
@@ -29,22 +29,22 @@ def test_rows_hold_the_six_outputs_of_the_network_side_by_side(model: AcousticMo
 
 
 def test_sentences_stand_one_after_the_other_with_their_ends_marked(model: AcousticModel) -> None:
-    first, _ = model.frames("Hello there.", 1.0)
-    second, _ = model.frames("How are you?", 1.0)
-    params, sentence_end = model.frames("Hello there. How are you?", 1.0)
+    first, _ = model.frames(model.phoneme_ids("Hello there."), 1.0)
+    second, _ = model.frames(model.phoneme_ids("How are you?"), 1.0)
+    params, sentence_end = model.frames(model.phoneme_ids("Hello there. How are you?"), 1.0)
     np.testing.assert_allclose(params, np.concatenate((first, second)), atol=1e-4)
     assert np.flatnonzero(sentence_end).tolist() == [len(first) - 1, len(first) + len(second) - 1]
 
 
 def test_higher_speed_gives_fewer_frames(model: AcousticModel) -> None:
-    normal, _ = model.frames("The quick brown fox jumps over the lazy dog.", 1.0)
-    fast, _ = model.frames("The quick brown fox jumps over the lazy dog.", 2.0)
+    normal, _ = model.frames(model.phoneme_ids("The quick brown fox jumps over the lazy dog."), 1.0)
+    fast, _ = model.frames(model.phoneme_ids("The quick brown fox jumps over the lazy dog."), 2.0)
     assert 0.4 < len(fast) / len(normal) < 0.6
 
 
 @pytest.mark.parametrize("text", ["", "   \n", "...", "?!", "中文"])
 def test_text_without_sound_gives_no_rows(model: AcousticModel, text: str) -> None:
-    params, sentence_end = model.frames(text, 1.0)
+    params, sentence_end = model.frames(model.phoneme_ids(text), 1.0)
     assert params.shape == (0, PARAMS_WIDTH) and params.dtype == np.float32
     assert sentence_end.shape == (0,) and sentence_end.dtype == np.uint8
 
@@ -54,5 +54,6 @@ def test_loading_opens_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("the voice is bundled: nothing may be downloaded")
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
-    params, _ = AcousticModel.load(num_threads=1).frames("Hi.", 1.0)
+    model = AcousticModel.load(num_threads=1)
+    params, _ = model.frames(model.phoneme_ids("Hi."), 1.0)
     assert len(params) > 0

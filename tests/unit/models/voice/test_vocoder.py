@@ -46,7 +46,9 @@ def streamed(params: NDArray[np.float32], sentence_end: NDArray[np.uint8], chunk
 def speech() -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
     """Two sentences of the real acoustic network."""
     model = AcousticModel.load(num_threads=1)
-    params, sentence_end = model.frames("She sells sea shells by the sea shore. Does she really?", 1.0)
+    params, sentence_end = model.frames(
+        model.phoneme_ids("She sells sea shells by the sea shore. Does she really?"), 1.0
+    )
     assert sentence_end.sum() == 2
     params.setflags(write=False)  # chunks come out of shared memory that is mapped read-only
     return params, sentence_end
