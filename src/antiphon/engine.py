@@ -8,15 +8,17 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Self
 
+import numpy as np
+
 from antiphon.client.engine_client import EngineClient
 from antiphon.client.factory import make_engine_client
-from antiphon.client.output_stream import OutputStream, StageMessage
+from antiphon.client.output_stream import StageMessage
 from antiphon.config.pipeline import PipelineSpec
 from antiphon.config.resolve import parse_settings, resolve
 from antiphon.errors import ReplicaDiedError
 from antiphon.launch.launcher import Launcher
 from antiphon.messages.client import AudioChunk
-from antiphon.messages.tasks import SpeechInput, TaskInput
+from antiphon.messages.tasks import SpeechInput, TaskInput, as_task_input
 from antiphon.models.registry import load_pipeline
 
 _WATCH_S = 0.2
@@ -29,7 +31,7 @@ class Engine:
     as in the deploy file, e.g. {"stages.talker.replicas": 2}.
 
         async with Engine("voice", tasks=("speech",)) as engine:
-            async for message in engine.generate(SpeechInput("Hello there.")):
+            async for message in engine.generate("speech", "Hello there."):
                 ...
     """
 
@@ -57,8 +59,8 @@ class Engine:
 
     async def startup(self) -> None:
         """Start every process and wait until all serve; ConfigError with the first real error."""
-        self._launcher.start()
         try:
+            self._launcher.start()
             await asyncio.to_thread(self._launcher.wait_ready)
             self._client = make_engine_client(self._launcher.client_bootstrap("engine"))
             await self._client.startup()
@@ -76,13 +78,12 @@ class Engine:
             self._client = None
         await asyncio.to_thread(self._launcher.stop)
 
-    async def submit(self, task_input: TaskInput) -> OutputStream:
-        """Start a request; see EngineClient.submit for the errors."""
-        return await self.client.submit(task_input)
+    async def generate(self, task: str, inputs: TaskInput | str | np.ndarray) -> AsyncIterator[StageMessage]:
+        """Run a request and give its outputs as they come; leaving the loop early aborts it.
 
-    async def generate(self, task_input: TaskInput) -> AsyncIterator[StageMessage]:
-        """Run a request and give its outputs as they come; leaving the loop early aborts it."""
-        async with await self.submit(task_input) as stream:
+        inputs: see as_task_input. Errors: see EngineClient.submit and OutputStream.
+        """
+        async with await self.client.submit(as_task_input(task, inputs)) as stream:
             async for message in stream:
                 yield message
 
@@ -122,7 +123,7 @@ def say(text: str, *, voice: str = "", speed: float = 1.0) -> bytes:
     async def run() -> bytes:
         pcm = bytearray()
         async with Engine("voice", tasks=("speech",)) as engine:
-            async for message in engine.generate(SpeechInput(text, voice=voice, speed=speed)):
+            async for message in engine.generate("speech", SpeechInput(text, voice=voice, speed=speed)):
                 if isinstance(message.output, AudioChunk):
                     pcm += message.output.pcm
         return bytes(pcm)

@@ -45,15 +45,16 @@ def process_table(deployment: Deployment) -> Table:
         says = [f"{', '.join(edge.keys)} -> {edge.consumer}" for edge in deployment.pipeline.out_edges(stage.name)]
         says += [f"{kind} -> client" for kind in sorted(stage.client_kinds)]
         for index in range(deploy.replicas):
-            device = f"{deploy.device} x {deploy.threads}"
+            device = f"{deploy.device}, {deployment.stage_spec(stage.name).threads} threads"
             table.add_row(replica_id(stage.name, index), device, "\n".join(hears), "\n".join(says))
     return table
 
 
 def _hears(deployment: Deployment, edge: EdgeSpec) -> str:
     plan = deployment.chunk_plan(edge)
-    chunks = "whole" if plan.is_whole else f"chunks of {plan.first_rows}, then {plan.rows} rows"
-    return f"{', '.join(edge.keys)} <- {edge.producer} ({chunks})"
+    chunks = "one chunk" if plan.is_whole else f"chunks of {plan.first_rows}+, then {plan.rows}+ rows"
+    start_when = deployment.in_edge_rules(edge.consumer)[edge.name].start_when
+    return f"{', '.join(edge.keys)} <- {edge.producer} ({chunks}; starts at {start_when.replace('_', ' ')})"
 
 
 def settings_table(deployment: Deployment) -> Table:

@@ -57,7 +57,7 @@ async def _speak(speech: SpeechInput) -> Spoken:
     pcm, ttfa_s, sample_rate = bytearray(), 0.0, 0
     async with Engine("voice", tasks=("speech",)) as engine:
         began_s = time.perf_counter()
-        async for message in engine.generate(speech):
+        async for message in engine.generate("speech", speech):
             if isinstance(message.output, AudioChunk):
                 ttfa_s = ttfa_s or time.perf_counter() - began_s
                 sample_rate = message.output.sample_rate

@@ -92,16 +92,17 @@ def _listen(deployment: Deployment) -> socket.socket:
     try:
         listener.bind((host, port))
         listener.listen(_BACKLOG)
-    except OSError as error:
+    except (OSError, OverflowError) as error:
         listener.close()
-        raise ConfigError([f"cannot listen on {host}:{port}: {error.strerror}; choose another with --port"]) from error
+        reason = error.strerror if isinstance(error, OSError) else "a port is at most 65535"
+        raise ConfigError([f"cannot listen on {host}:{port}: {reason}; choose another with --port"]) from error
     listener.setblocking(False)
     return listener
 
 
 def _announce(deployment: Deployment, listener: socket.socket) -> None:
     host, port = listener.getsockname()[:2]
-    url = f"http://{host}:{port}"
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
     name = deployment.pipeline.name
     hint = ""
     if any(task.name == "speech" for task in deployment.pipeline.tasks):

@@ -42,5 +42,5 @@ def command(file: str, language: str, timestamps: bool) -> None:
 
 async def _transcribe(task: TranscriptionInput) -> list[Segment]:
     async with Engine("voice", tasks=("transcription",)) as engine:
-        messages = [message async for message in engine.generate(task)]
+        messages = [message async for message in engine.generate("transcription", task)]
         return [message.output for message in messages if isinstance(message.output, Segment)]

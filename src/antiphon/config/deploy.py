@@ -44,7 +44,7 @@ class StageDeploy:
 
     replicas: int = 1
     device: str = "cpu"
-    threads: int = 1
+    threads: int = 0
     python: str = ""
     model: str = ""
     max_num_seqs: int = 0

@@ -102,7 +102,8 @@ class StageSpec:
     """One network (or processing step) in a process of its own.
 
     `model` is "package.module:Class", imported only in the stage's process. `max_num_seqs` bounds the
-    requests that are in the engine at once, `max_batch_size` those of one step. `entry_start_when` is the
+    requests that are in the engine at once, `max_batch_size` those of one step, `threads`
+    the CPU threads of the network. `entry_start_when` is the
     start_when of a client's input, where requests enter at this stage.
     """
 
@@ -112,6 +113,7 @@ class StageSpec:
     outputs: tuple[OutputSpec, ...] = ()
     max_num_seqs: int = 32
     max_batch_size: int = 8
+    threads: int = 1
     entry_start_when: StartWhen = StartWhen.FIRST_CHUNK
 
     def output(self, key: str) -> OutputSpec | None:

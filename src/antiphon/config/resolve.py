@@ -22,7 +22,7 @@ from antiphon.errors import ConfigError
 Scalar = str | int | float | bool | None
 _MINIMUM = {
     "replicas": 1,
-    "threads": 1,
+    "threads": 0,
     "api_servers": 1,
     "arena_mib": 1,
     "max_inflight": 1,
@@ -59,6 +59,7 @@ class Deployment:
             spec,
             max_num_seqs=deploy.max_num_seqs or spec.max_num_seqs,
             max_batch_size=deploy.max_batch_size or spec.max_batch_size,
+            threads=deploy.threads or spec.threads,
         )
 
     def chunk_plan(self, edge: EdgeSpec) -> ChunkPlan:

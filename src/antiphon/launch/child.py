@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from antiphon.errors import ConfigError
 from antiphon.messages.bootstrap import Bootstrap
 
 
@@ -27,7 +28,10 @@ class Child:
         self._status_fd = -1
 
     def start(self, run_directory: Path) -> None:
-        """Start the process. It dies with the thread that calls this, so call it from a thread that stays."""
+        """Start the process; ConfigError if its interpreter cannot be run.
+
+        It dies with the thread that calls this, so call it from a thread that stays.
+        """
         path = run_directory / f"{self.name.replace('/', '.')}.json"
         self.bootstrap.write(path)
         read_fd, write_fd = os.pipe()
@@ -36,9 +40,13 @@ class Child:
         command += ["--status-fd", str(write_fd), "--parent", str(os.getpid())]
         inherited = [write_fd] if listen_fd < 0 else [write_fd, listen_fd]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        self._process = subprocess.Popen(command, pass_fds=inherited, stdin=subprocess.DEVNULL, env=environment)
-        os.close(write_fd)
         self._status_fd = read_fd
+        try:
+            self._process = subprocess.Popen(command, pass_fds=inherited, stdin=subprocess.DEVNULL, env=environment)
+        except OSError as error:
+            raise ConfigError([f"{self.name} could not start: {self.python}: {error.strerror}"]) from error
+        finally:
+            os.close(write_fd)
         self.is_ready = False
 
     @property

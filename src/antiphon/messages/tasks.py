@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from antiphon.errors import InvalidRequestError
 from antiphon.messages.params import SamplingParams
 
 
@@ -53,3 +54,25 @@ class TranscriptionInput:
 
 
 TaskInput = SpeechInput | ChatInput | TranscriptionInput
+_KINDS: dict[str, type[TaskInput]] = {"speech": SpeechInput, "chat": ChatInput, "transcription": TranscriptionInput}
+
+
+def as_task_input(task: str, inputs: TaskInput | str | np.ndarray) -> TaskInput:
+    """The input of `task`: as given, or with every other field at its default.
+
+    A str is the text of a speech or the user's message of a chat; an array is the audio of a transcription.
+    InvalidRequestError if the two do not go together.
+    """
+    if isinstance(inputs, str) and task == "speech":
+        return SpeechInput(inputs)
+    if isinstance(inputs, str) and task == "chat":
+        return ChatInput((ChatMessage("user", inputs),))
+    if isinstance(inputs, np.ndarray) and task == "transcription":
+        return TranscriptionInput(inputs)
+    if task in _KINDS and isinstance(inputs, _KINDS[task]):
+        return inputs
+    raise InvalidRequestError(
+        f"task {task!r} does not take a {type(inputs).__name__}; "
+        f"there is {', '.join(f'{name} ({kind.__name__})' for name, kind in _KINDS.items())}",
+        param="inputs",
+    )

@@ -18,6 +18,7 @@ from antiphon.process import ChildProcess
 from antiphon.server.app import create_app
 from antiphon.server.limits import ServerSettings
 
+
 class _Server(uvicorn.Server):
     """Leaves signals alone: the launcher's SIGTERM ends it, Ctrl-C is the launcher's business."""
 

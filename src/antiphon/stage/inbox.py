@@ -155,14 +155,12 @@ class Inbox:
             self._connector.release(chunk)
             return self._fail(header.request_id, _gap(chunk, edge))
         edge.next_seq += 1
-        edge.input.add(chunk if header.is_terminal else self._own_if_waiting(chunk, edge))
         edge.input.ended = header.is_terminal
         self._start_if_due(header.request_id, waiting)
+        edge.input.add(chunk if waiting.started else self._owned(chunk))
 
-    def _own_if_waiting(self, chunk: Chunk, edge: _Edge) -> Chunk:
-        """A chunk that lies here until all others have come must not hold the producer's memory meanwhile."""
-        if edge.rule.start_when is StartWhen.FIRST_CHUNK:
-            return chunk
+    def _owned(self, chunk: Chunk) -> Chunk:
+        """A chunk that lies here until others have come must not hold its producer's memory meanwhile."""
         owned = Chunk(chunk.header, {key: array.copy() for key, array in chunk.arrays.items()})
         self._connector.release(chunk)
         return owned

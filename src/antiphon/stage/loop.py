@@ -75,13 +75,17 @@ class StageLoop:
         """Serve until `stop`."""
         self._watch()
         while not self._stopping:
-            self._receive()
-            self._schedule()
-            results = self._execute()
-            self._route(results)
-            self._report()
+            self.step()
             if not self._engine.has_work():
                 self._poller.wait(_IDLE_WAIT_S)
+
+    def step(self) -> None:
+        """One turn of the loop; never waits."""
+        self._receive()
+        self._schedule()
+        results = self._execute()
+        self._route(results)
+        self._report()
 
     def _watch(self) -> None:
         self._poller.register(self._control)

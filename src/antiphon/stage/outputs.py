@@ -5,7 +5,7 @@ Does not know: models, scheduling, what an output means. It forwards; it never d
 """
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -27,6 +27,8 @@ class _Route:
     start: StartRequest
     cursors: dict[str, EdgeCursor]
     client_ended: bool
+    row_shapes: dict[str, dict[str, tuple[int, ...]]] = field(default_factory=dict)
+    """Edge -> PER_ROW key -> row shape of the request's first rows on it: later rows are joined to them."""
 
 
 class OutputRouter:
@@ -147,16 +149,19 @@ class OutputRouter:
         edge = self._edges.get(consumer)
         if edge is None:
             raise self._undeclared(request_id, f"handed off to {consumer!r}", f"one of {sorted(self._edges)}")
-        lengths = {}
+        lengths, shapes = {}, {}
         for key, array in arrays.items():
             spec = self._declared(key)
             if key not in edge.keys:
                 raise self._undeclared(request_id, f"{key!r} on {edge.name}", f"one of {list(edge.keys)}")
             check_array(request_id, self._spec.name, spec, array)
             if spec.layout is Layout.PER_ROW:
-                lengths[key] = len(array)
+                lengths[key], shapes[key] = len(array), array.shape[1:]
         if len(set(lengths.values())) > 1:
             raise self._undeclared(request_id, f"rows {lengths} on {edge.name}", "as many rows of every key")
+        first = self._routes[request_id].row_shapes.setdefault(edge.name, shapes) if shapes else shapes
+        if shapes != first:
+            raise self._undeclared(request_id, f"row shapes {shapes} on {edge.name}", f"{first}, as in its first rows")
 
     def _check_client(self, request_id: str, data: ClientData) -> None:
         if kind_of(data) not in self._spec.client_kinds:

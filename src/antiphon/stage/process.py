@@ -51,7 +51,7 @@ class StageProcess:
         self._spec = deployment.stage_spec(stage)
         deploy = config.stages[stage]
         private_path = f"{bootstrap.run_directory}/{bootstrap.name.replace('/', '.')}"
-        context = ModelContext(deploy.device, deploy.threads, deploy.model, private_path)
+        context = ModelContext(deploy.device, self._spec.threads, deploy.model, private_path)
         self._engine = make_engine(self._spec, context)
         self._control = Inlet(bootstrap.control_address, codec.TO_REPLICA)
         self._connector = make_connector(

@@ -4,6 +4,7 @@ Decodes encoder output with PyAV directly, so that an error of our decoder canno
 Does not know: HTTP.
 """
 
+import contextlib
 import io
 import struct
 import wave
@@ -17,7 +18,7 @@ from av.audio.stream import AudioStream
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from antiphon.errors import AntiphonError, InvalidRequestError, RequestTooLargeError
+from antiphon.errors import InvalidRequestError, RequestTooLargeError
 from antiphon.server import audio_decode
 from antiphon.server.audio_decode import decode_audio
 from antiphon.server.audio_encode import AudioFormat, encode_whole, make_encoder
@@ -236,7 +237,7 @@ def test_a_file_cut_short_gives_what_is_left_of_it() -> None:
 
 def test_a_file_longer_than_the_limit_is_refused_with_the_limit() -> None:
     encoded = encode_whole(two_tones(), AudioFormat.OPUS, RATE)
-    with pytest.raises(RequestTooLargeError, match="limit of 2.3 s") as raised:
+    with pytest.raises(RequestTooLargeError, match=r"limit of 2\.3 s") as raised:
         decode_audio(encoded, max_duration_s=2.3)
     assert raised.value.param == "file"
     assert len(decode_audio(encoded, max_duration_s=2.4)) > 0
@@ -319,10 +320,7 @@ HEADS = [b"", *(encode_whole(two_tones(2_400), format, RATE)[:600] for format in
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(head=st.sampled_from(HEADS), cut=st.integers(0, 600), tail=st.binary(max_size=400))
 def test_no_bytes_make_the_decoder_raise_anything_but_our_errors(head: bytes, cut: int, tail: bytes) -> None:
-    try:
+    with contextlib.suppress(InvalidRequestError, RequestTooLargeError):
         samples = decode_audio(head[:cut] + tail, max_duration_s=5)
-    except AntiphonError as error:
-        assert error.param == "file"
-    else:
         assert 0 < len(samples) <= 5 * 16_000 + 1_000
         assert np.abs(samples).max() <= 1.0

@@ -39,6 +39,7 @@ LISTENER = StageSpec(
     ),
     max_num_seqs=256,
     max_batch_size=1,
+    threads=2,
     entry_start_when=StartWhen.ALL_CHUNKS,
 )
 
@@ -48,6 +49,7 @@ THINKER = StageSpec(
     model="antiphon.models.voice.thinker:Thinker",
     outputs=(OutputSpec("text", Lane.BOTH, "uint8", client=ClientKind.TEXT),),
     max_num_seqs=8,
+    threads=2,
     entry_start_when=StartWhen.ALL_CHUNKS,
 )
 

@@ -6,15 +6,17 @@ Does not know: lanes, sockets, what the model computes.
 
 import logging
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from antiphon.errors import AntiphonError, StageError
 from antiphon.stage.engine.base import EngineStatistics, StepResult
 from antiphon.stage.engine.generation_model import GenerationModel, ModelContext, Slot
-from antiphon.stage.request import StageRequest
+from antiphon.stage.request import StageOutput, StageRequest
 from antiphon.stage.scheduler.generation import GenerationScheduler
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class GenerationEngine:
@@ -33,13 +35,17 @@ class GenerationEngine:
         self._model.load(self._context)
 
     def add(self, request: StageRequest) -> None:
-        """Open the request's state and queue it."""
-        self._states[request.request_id] = self._model.open(request)
+        """Open the request's state and queue it; StageError if the model cannot open it."""
+        state = _guarded([request], lambda: self._model.open(request))
+        if isinstance(state, AntiphonError):
+            raise state
+        self._states[request.request_id] = state
         self._scheduler.add(request)
 
     def abort(self, request_id: str) -> None:
         """Forget a request."""
-        if self._states.pop(request_id, None) is not None:
+        if request_id in self._states:
+            del self._states[request_id]
             self._scheduler.remove(request_id)
 
     def has_work(self) -> bool:
@@ -83,17 +89,27 @@ class GenerationEngine:
 
     def _run(self, batch: list[Slot[Any]]) -> list[StepResult]:
         """One call for the whole batch; if it raises, one call per slot."""
-        try:
-            outputs = self._model.step(batch)
-        except Exception as error:  # a model's fault ends a request, never the process
-            if len(batch) == 1:
-                return [StepResult(batch[0].request, _as_error(batch[0].request, error))]
-            return [result for slot in batch for result in self._run([slot])]
-        return [StepResult(slot.request, output) for slot, output in zip(batch, outputs, strict=True)]
+        outputs = _guarded([slot.request for slot in batch], lambda: self._outputs(batch))
+        if not isinstance(outputs, AntiphonError):
+            return [StepResult(slot.request, output) for slot, output in zip(batch, outputs, strict=True)]
+        if len(batch) == 1:
+            return [StepResult(batch[0].request, outputs)]
+        return [result for slot in batch for result in self._run([slot])]
+
+    def _outputs(self, batch: list[Slot[Any]]) -> list[StageOutput]:
+        outputs = self._model.step(batch)
+        if len(outputs) != len(batch):
+            raise StageError(f"the model made {len(outputs)} outputs for {len(batch)} requests; make one for each")
+        return outputs
 
 
-def _as_error(request: StageRequest, error: Exception) -> AntiphonError:
-    if isinstance(error, AntiphonError):
+def _guarded(requests: list[StageRequest], call: Callable[[], T]) -> T | AntiphonError:
+    """What `call` gives, or the error that ends the request it was for."""
+    try:
+        return call()
+    except AntiphonError as error:
         return error
-    log.exception("req=%s the model raised", request.request_id)
-    return StageError(f"{request.request_id}: the model raised {type(error).__name__}: {error}")
+    except Exception as error:  # a model's fault ends a request, never the process
+        names = ", ".join(request.request_id for request in requests)
+        log.exception("req=%s the model raised", names)
+        return StageError(f"{names}: the model raised {type(error).__name__}: {error}")
