@@ -1,0 +1,88 @@
+"""EdgeInput against a plain list of rows."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from antiphon.connector.base import Chunk
+from antiphon.messages.interstage import ChunkFlag, ChunkHeader, TensorSpec
+from antiphon.stage.request import EdgeInput
+
+TAKE_ALL = -1
+
+
+def chunk_of(seq: int, first_row: int, rows: int, flags: ChunkFlag = ChunkFlag.NONE) -> Chunk:
+    """Row i carries i in `number` and [i, -i] in `pair`."""
+    numbers = np.arange(first_row, first_row + rows, dtype=np.int64)
+    arrays = {"number": numbers, "pair": np.stack([numbers, -numbers], axis=1)} if rows else {}
+    tensors = tuple(TensorSpec(key, "int64", array.shape, True) for key, array in arrays.items())
+    return Chunk(
+        ChunkHeader("req-1", 0, "a->b", "a/0", seq, first_row, rows, int(flags), tensors), arrays, lease=seq + 1
+    )
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("add"), st.integers(0, 5)),
+            st.tuples(st.just("take"), st.integers(TAKE_ALL, 7)),
+            st.tuples(st.just("end_step"), st.just(0)),
+        ),
+        max_size=30,
+    )
+)
+def test_take_gives_each_row_once_in_order_and_each_chunk_is_spent_once(steps: list[tuple[str, int]]) -> None:
+    edge = EdgeInput("a->b")
+    waiting: list[int] = []
+    added: list[Chunk] = []
+    spent: list[Chunk] = []
+    next_row = 0
+    for step, number in steps:
+        if step == "add":
+            added.append(chunk_of(len(added), next_row, number))
+            edge.add(added[-1])
+            waiting += range(next_row, next_row + number)
+            next_row += number
+        elif step == "take":
+            count = len(waiting) if number == TAKE_ALL else min(number, len(waiting))
+            taken = edge.take(None if number == TAKE_ALL else number)
+            expected, waiting = waiting[:count], waiting[count:]
+            assert taken.keys() == ({"number", "pair"} if count else set())
+            if count:
+                assert taken["number"].tolist() == expected
+                assert taken["pair"].tolist() == [[row, -row] for row in expected]
+        else:
+            spent += edge.spent_chunks()
+        assert edge.num_rows == len(waiting)
+        assert edge.num_rows_taken == next_row - len(waiting)
+    for chunk in spent:
+        rows = range(chunk.header.first_row, chunk.header.first_row + chunk.header.rows)
+        assert not set(rows) & set(waiting)
+    last = [*spent, *edge.drop()]
+    assert sorted(chunk.lease for chunk in last) == [chunk.lease for chunk in added]
+    assert edge.drop() == []
+    assert edge.num_rows == 0
+
+
+def test_an_edge_is_exhausted_when_it_has_ended_and_its_last_row_is_taken() -> None:
+    edge = EdgeInput("a->b")
+    edge.add(chunk_of(0, 0, 2, ChunkFlag.END))
+    assert not edge.exhausted
+    edge.ended = True
+    edge.take(1)
+    assert not edge.exhausted
+    edge.take(1)
+    assert edge.exhausted
+
+
+def test_a_whole_array_outlives_the_chunk_that_brought_it() -> None:
+    edge = EdgeInput("a->b")
+    document = np.arange(4, dtype=np.uint8)
+    tensors = (TensorSpec("document", "uint8", (4,), False),)
+    edge.add(Chunk(ChunkHeader("req-1", 0, "a->b", "a/0", 0, tensors=tensors), {"document": document}, lease=5))
+    (spent,) = edge.spent_chunks()
+    document[...] = 0  # its producer uses the memory again
+    assert spent.lease == 5
+    assert edge.whole["document"].tolist() == [0, 1, 2, 3]
+    assert edge.num_rows == 0
