@@ -90,7 +90,9 @@ class EdgeCursor:
             self._end = ChunkFlag.END
 
     def fail(self, flag: ChunkFlag, error: ErrorInfo | None) -> None:
-        """Drop what is pending and send ERROR or ABORT instead of END, unless the edge is closed."""
+        """Drop what is pending and send ERROR or ABORT instead of END, unless the edge is closed or has failed."""
+        if self._end in (ChunkFlag.ERROR, ChunkFlag.ABORT):
+            return
         self._rows.clear()
         self._whole.clear()
         self._end, self._error = flag, error

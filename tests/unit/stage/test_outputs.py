@@ -1,0 +1,359 @@
+"""The output router: every lane gets what was declared for it, an end exactly once, and nothing undeclared."""
+
+import itertools
+from collections.abc import Iterator
+
+import msgspec
+import numpy as np
+import pytest
+
+from antiphon.config.pipeline import ChunkPlan, ClientKind, EdgeSpec, EngineKind, Lane, Layout, OutputSpec, StageSpec
+from antiphon.connector.base import Chunk
+from antiphon.connector.inproc import InprocConnector
+from antiphon.errors import ReplicaDiedError, StageError, UndeclaredOutputError
+from antiphon.messages.client import AudioChunk, ClientFrame, OutputEnd, OutputError, TextDelta, TokenDelta, Usage
+from antiphon.messages.control import Peer, StartRequest
+from antiphon.messages.interstage import ChunkFlag
+from antiphon.messages.params import RequestParams
+from antiphon.stage.outputs import OutputRouter, check_array
+from antiphon.stage.request import StageOutput
+from antiphon.transport.channel import ChannelFullError
+
+SPEC = StageSpec(
+    name="thinker",
+    engine=EngineKind.GENERATION,
+    model="nowhere:Nothing",
+    outputs=(
+        OutputSpec("hidden", Lane.HANDOFF, "float32", (4,)),
+        OutputSpec("token", Lane.BOTH, "int64", client=ClientKind.TOKENS),
+        OutputSpec("summary", Lane.HANDOFF, "float32", (None,), layout=Layout.WHOLE),
+        OutputSpec("pooled", Lane.HANDOFF, "float32", (None,)),
+    ),
+)
+TALKER = EdgeSpec("thinker", "talker", ("hidden", "token", "summary"))
+DRAWER = EdgeSpec("thinker", "drawer", ("pooled",))
+PLANS = {TALKER.name: ChunkPlan(1, 1), DRAWER.name: ChunkPlan(1, 1)}
+_numbers = itertools.count()
+
+
+class RecordingOutlet:
+    """Keeps what is sent; can be full."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, ClientFrame]] = []
+        self.forgotten: list[str] = []
+        self.is_full = False
+
+    def send(self, address: str, message: msgspec.Struct) -> None:
+        if self.is_full:
+            raise ChannelFullError(address)
+        assert isinstance(message, ClientFrame)
+        self.sent.append((address, message))
+
+    def forget(self, address: str) -> None:
+        self.forgotten.append(address)
+
+
+class Bench:
+    """A router with two out-edges, and the consumers behind them."""
+
+    def __init__(self, arena_bytes: int = 1 << 20) -> None:
+        number = next(_numbers)
+        names = ("producer", "talker", "drawer")
+        self.producer, self.talker, self.drawer = (
+            InprocConnector(f"outputs-{name}-{number}", arena_bytes=arena_bytes) for name in names
+        )
+        for connector in self.connectors:
+            connector.startup()
+        self.outlet = RecordingOutlet()
+        self.router = OutputRouter("thinker/0", SPEC, (TALKER, DRAWER), PLANS, self.producer, self.outlet)
+
+    @property
+    def connectors(self) -> tuple[InprocConnector, ...]:
+        return self.producer, self.talker, self.drawer
+
+    def open(
+        self, name: str = "req-1", *, consumers: tuple[str, ...] = ("talker", "drawer"), client: str = "ipc://api"
+    ) -> frozenset[str]:
+        addresses = {"talker": self.talker.address, "drawer": self.drawer.address}
+        peers = tuple(Peer(f"thinker->{consumer}", f"{consumer}/0", addresses[consumer]) for consumer in consumers)
+        return self.router.open(StartRequest(name, 0, "chat", RequestParams(), (), peers, client))
+
+    def arrived(self, consumer: str) -> list[Chunk]:
+        """What has come to a consumer, released."""
+        connector = {"talker": self.talker, "drawer": self.drawer}[consumer]
+        chunks = []
+        while (chunk := connector.get()) is not None:
+            chunks.append(chunk)
+            connector.release(chunk)
+        self.producer.get()
+        return chunks
+
+    def said(self, request_id: str = "req-1") -> list[object]:
+        """What the client of a request has been told so far."""
+        frames = [frame for _, frame in self.outlet.sent]
+        return [a.output for frame in frames for a in frame.outputs if a.request_id == request_id]
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    made = Bench()
+    yield made
+    for connector in made.connectors:
+        connector.close()
+
+
+def hidden(rows: int, width: int = 4) -> np.ndarray:
+    return np.arange(rows * width, dtype=np.float32).reshape(rows, width)
+
+
+def token(*ids: int) -> np.ndarray:
+    return np.array(ids, np.int64)
+
+
+GOOD = StageOutput(handoff={"talker": {"hidden": hidden(2), "token": token(5, 6)}}, client=(TokenDelta([5, 6]),))
+
+
+def test_rows_go_to_their_consumer_and_the_client_output_to_the_client(bench: Bench) -> None:
+    assert bench.open() == {"talker", "drawer"}
+    bench.router.route("req-1", GOOD)
+    bench.router.flush()
+    (chunk,) = bench.arrived("talker")
+    assert chunk.arrays["hidden"].tolist() == hidden(2).tolist()
+    assert chunk.arrays["token"].tolist() == [5, 6]
+    assert bench.arrived("drawer") == []
+    assert bench.said() == [TokenDelta([5, 6])]
+
+
+UNDECLARED = {
+    "key": (
+        {"talker": {"hidden": hidden(1), "mood": token(1)}},
+        (),
+        ["thinker", "'mood'", "it declares hidden, token, summary, pooled"],
+    ),
+    "key of another edge": (
+        {"talker": {"pooled": hidden(1)}},
+        (),
+        ["thinker/0", "req-1", "'pooled' on thinker->talker", "one of ['hidden', 'token', 'summary']"],
+    ),
+    "consumer": (
+        {"singer": {"hidden": hidden(1)}},
+        (),
+        ["thinker/0", "req-1", "handed off to 'singer'", "one of ['drawer', 'talker']"],
+    ),
+    "dtype": (
+        {"talker": {"hidden": hidden(1).astype(np.float64)}},
+        (),
+        ["thinker", "req-1", "'hidden' is float64 [1, 4]", "expected float32 [n, 4]"],
+    ),
+    "row shape": (
+        {"talker": {"hidden": hidden(2, width=5)}},
+        (),
+        ["thinker", "req-1", "'hidden' is float32 [2, 5]", "expected float32 [n, 4]"],
+    ),
+    "row count": (
+        {"talker": {"hidden": hidden(2), "token": token(1)}},
+        (),
+        ["thinker/0", "req-1", "rows {'hidden': 2, 'token': 1} on thinker->talker", "as many rows of every key"],
+    ),
+    "client kind": (
+        {},
+        (TextDelta("hello"),),
+        ["thinker/0", "req-1", "TextDelta", "tokens", "on the client lane"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNDECLARED)
+def test_what_is_not_declared_is_an_error_that_says_what_came_and_what_should_have(bench: Bench, case: str) -> None:
+    handoff, client, parts = UNDECLARED[case]
+    bench.open()
+    good_part = {"drawer": {"pooled": hidden(1)}}
+    with pytest.raises(UndeclaredOutputError) as caught:
+        bench.router.route("req-1", StageOutput({**good_part, **handoff}, (*GOOD.client, *client), finished=True))
+    for part in parts:
+        assert part in caught.value.message
+    bench.router.flush()
+    assert bench.arrived("talker") == bench.arrived("drawer") == bench.said() == [], "something was forwarded"
+
+
+@pytest.mark.parametrize(
+    "second",
+    [{"pooled": hidden(1, width=3)}, {"pooled": hidden(0, width=3)}],
+    ids=["rows of another size", "no rows of another size"],
+)
+def test_rows_that_could_not_be_joined_to_the_first_ones_are_undeclared(bench: Bench, second) -> None:
+    bench.open()
+    bench.router.route("req-1", StageOutput({"drawer": {"pooled": hidden(1, width=2)}}))
+    with pytest.raises(
+        UndeclaredOutputError, match=r"thinker/0: req-1: got row shapes \{'pooled': \(3,\)\} on thinker"
+    ):
+        bench.router.route("req-1", StageOutput({"drawer": second}))
+    bench.router.flush()
+    assert [chunk.arrays["pooled"].tolist() for chunk in bench.arrived("drawer")] == [[[0.0, 1.0]]]
+
+
+def test_a_step_that_leaves_out_a_key_of_the_first_rows_is_undeclared(bench: Bench) -> None:
+    bench.open()
+    bench.router.route("req-1", GOOD)
+    with pytest.raises(
+        UndeclaredOutputError, match=r"\{'hidden': \(4,\)\} on thinker->talker, expected .*'token': \(\)"
+    ):
+        bench.router.route("req-1", StageOutput({"talker": {"hidden": hidden(1)}}))
+
+
+def test_each_request_may_have_its_own_size_where_any_size_is_declared(bench: Bench) -> None:
+    for name, width in (("req-1", 2), ("req-2", 3)):
+        bench.open(name)
+        bench.router.route(name, StageOutput({"drawer": {"pooled": hidden(1, width=width)}}))
+    bench.router.flush()
+    assert [chunk.arrays["pooled"].shape for chunk in bench.arrived("drawer")] == [(1, 2), (1, 3)]
+
+
+def test_a_whole_array_travels_beside_the_rows_and_once(bench: Bench) -> None:
+    bench.open(consumers=("talker",))
+    summary = np.ones((1, 3), np.float32)
+    bench.router.route("req-1", StageOutput({"talker": {**GOOD.handoff["talker"], "summary": summary}}))
+    bench.router.flush()
+    bench.router.route("req-1", GOOD)
+    bench.router.flush()
+    first, second = bench.arrived("talker")
+    assert first.arrays["summary"].tolist() == [[1.0, 1.0, 1.0]]
+    assert {spec.key: spec.per_row for spec in first.header.tensors} == {
+        "hidden": True,
+        "token": True,
+        "summary": False,
+    }
+    assert set(second.arrays) == {"hidden", "token"}
+
+
+def test_output_for_lanes_that_the_request_has_not_bound_is_dropped(bench: Bench) -> None:
+    assert bench.open(consumers=("talker",), client="") == {"talker"}
+    output = StageOutput({"drawer": {"pooled": hidden(1)}, **GOOD.handoff}, GOOD.client, finished=True)
+    bench.router.route("req-1", output)
+    bench.router.flush()
+    assert len(bench.arrived("talker")) == 1
+    assert bench.arrived("drawer") == []
+    assert bench.outlet.sent == []
+    assert bench.router.is_drained("req-1")
+
+
+def test_an_end_reaches_every_edge_and_the_client_even_without_any_payload(bench: Bench) -> None:
+    bench.open()
+    end = StageOutput(finished=True, finish_reason="length", usage=Usage(num_output_tokens=7))
+    bench.router.route("req-1", end)
+    bench.router.flush()
+    for consumer in ("talker", "drawer"):
+        (chunk,) = bench.arrived(consumer)
+        assert (chunk.header.flags, chunk.header.rows, chunk.header.seq) == (ChunkFlag.END, 0, 0)
+    assert bench.said() == [OutputEnd("length", Usage(num_output_tokens=7))]
+    assert bench.router.is_drained("req-1")
+
+
+def test_an_error_reaches_every_edge_and_the_client_once_and_nothing_follows_it(bench: Bench) -> None:
+    bench.open()
+    bench.router.route("req-1", GOOD)
+    bench.router.fail("req-1", ReplicaDiedError("gone"))
+    bench.router.fail("req-1", StageError("later"))
+    bench.router.route("req-1", StageOutput(GOOD.handoff, GOOD.client, finished=True))
+    for _ in range(3):
+        bench.router.flush()
+    for consumer in ("talker", "drawer"):
+        (chunk,) = bench.arrived(consumer)
+        assert (chunk.header.flags, chunk.header.rows) == (ChunkFlag.ERROR, 0)
+        assert chunk.header.error is not None and chunk.header.error.kind == "ReplicaDiedError"
+        assert chunk.header.error.message == "gone"
+    first, second = bench.said()
+    assert first == TokenDelta([5, 6])
+    assert isinstance(second, OutputError) and second.error.message == "gone"
+
+
+def test_an_error_after_the_end_changes_nothing(bench: Bench) -> None:
+    bench.open()
+    bench.router.route("req-1", StageOutput(finished=True))
+    bench.router.flush()
+    bench.router.fail("req-1", StageError("later"))
+    bench.router.flush()
+    assert [chunk.header.flags for chunk in bench.arrived("talker")] == [ChunkFlag.END]
+    assert bench.said() == [OutputEnd()]
+
+
+def test_an_abort_is_marked_as_such_on_every_edge(bench: Bench) -> None:
+    bench.open()
+    bench.router.fail("req-1", StageError("its client has gone"), ChunkFlag.ABORT)
+    bench.router.flush()
+    assert [chunk.header.flags for chunk in bench.arrived("drawer")] == [ChunkFlag.ABORT]
+
+
+def test_one_step_makes_one_frame_per_api_server(bench: Bench) -> None:
+    bench.open("req-1", client="ipc://one")
+    bench.open("req-2", client="ipc://two")
+    bench.open("req-3", client="ipc://one")
+    for name in ("req-1", "req-2", "req-3", "req-1"):
+        bench.router.route(name, StageOutput(client=(TokenDelta([int(name[-1])]),)))
+    bench.router.flush()
+    bench.router.flush()
+    told = {address: [(a.request_id, a.output) for a in frame.outputs] for address, frame in bench.outlet.sent}
+    assert len(bench.outlet.sent) == 2
+    assert told == {
+        "ipc://one": [("req-1", TokenDelta([1])), ("req-3", TokenDelta([3])), ("req-1", TokenDelta([1]))],
+        "ipc://two": [("req-2", TokenDelta([2]))],
+    }
+    assert {frame.replica for _, frame in bench.outlet.sent} == {"thinker/0"}
+
+
+def test_an_api_server_that_does_not_read_is_dropped_and_the_step_goes_on(bench: Bench) -> None:
+    bench.open()
+    bench.outlet.is_full = True
+    bench.router.route("req-1", GOOD)
+    bench.router.flush()
+    assert bench.outlet.forgotten == ["ipc://api"]
+    assert len(bench.arrived("talker")) == 1
+
+
+def test_a_request_is_blocked_while_an_edge_has_no_credit_and_drained_when_all_is_released() -> None:
+    bench = Bench(arena_bytes=256)
+    bench.open("req-1", consumers=("drawer",), client="")
+    bench.open("req-2", consumers=("talker",), client="")
+    for _ in range(6):
+        bench.router.route("req-1", StageOutput({"drawer": {"pooled": hidden(1, width=16)}}))
+        blocked = bench.router.flush()
+    assert blocked == {"req-1": True, "req-2": False}
+    bench.router.route("req-1", StageOutput(finished=True))
+    assert not bench.router.is_drained("req-1")
+    received = []
+    for _ in range(10):
+        received += bench.arrived("drawer")
+        blocked = bench.router.flush()
+    assert blocked["req-1"] is False
+    assert sum(chunk.header.rows for chunk in received) == 6
+    assert bench.router.is_drained("req-1")
+    bench.router.close("req-1")
+    assert bench.router.flush() == {"req-2": False}
+    for connector in bench.connectors:
+        connector.close()
+
+
+@pytest.mark.parametrize(
+    ("spec", "array", "expected"),
+    [
+        (OutputSpec("x", Lane.HANDOFF, "float32", (None, 2)), np.zeros((3, 9, 2), np.float32), ""),
+        (OutputSpec("x", Lane.HANDOFF, "bfloat16", (2,)), np.zeros((1, 2), np.uint16), ""),
+        (OutputSpec("x", Lane.HANDOFF, "uint8"), np.zeros(0, np.uint8), ""),
+        (OutputSpec("x", Lane.HANDOFF, "bfloat16", (2,)), np.zeros((1, 2), np.float32), "expected uint16 [n, 2]"),
+        (OutputSpec("x", Lane.HANDOFF, "float32", (None, 2)), np.zeros((3, 2), np.float32), "[n, any, 2]"),
+        (OutputSpec("x", Lane.HANDOFF, "uint8"), np.array(1, np.uint8), "'x' is uint8 []"),
+    ],
+)
+def test_an_array_fits_its_declaration_or_the_error_shows_both(spec: OutputSpec, array, expected: str) -> None:
+    if not expected:
+        return check_array("req-1", "thinker", spec, array)
+    with pytest.raises(UndeclaredOutputError) as caught:
+        check_array("req-1", "thinker", spec, array)
+    assert expected in caught.value.message
+
+
+def test_the_kind_of_audio_is_checked_like_any_other(bench: Bench) -> None:
+    bench.open()
+    with pytest.raises(UndeclaredOutputError, match="AudioChunk"):
+        bench.router.route("req-1", StageOutput(client=(AudioChunk(b"", 24_000),)))
