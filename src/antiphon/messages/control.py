@@ -81,11 +81,15 @@ class StartRequest(msgspec.Struct, frozen=True, tag="start"):
 
 
 class StopRequest(msgspec.Struct, frozen=True, tag="stop"):
-    """orchestrator -> replica: stop this request and say `released`."""
+    """orchestrator -> replica: stop this request and say `released`.
+
+    error: what ended it elsewhere, which this replica's lanes shall say too; None if it was aborted for `reason`.
+    """
 
     request_id: str
     epoch: int
     reason: str
+    error: ErrorInfo | None = None
 
 
 class StageEvent(msgspec.Struct, frozen=True, tag="event"):

@@ -5,6 +5,7 @@ Does not know: what a pipeline does. Importing a pipeline's module must not impo
 """
 
 import difflib
+import hashlib
 import importlib
 import importlib.util
 import sys
@@ -16,6 +17,7 @@ from antiphon.errors import ConfigError
 
 BUILT_IN = {
     "voice": "antiphon.models.voice.pipeline:PIPELINE",
+    "sim-relay": "antiphon.models.simulated.pipeline:PIPELINE",
 }
 
 
@@ -30,6 +32,8 @@ def load_pipeline(reference: str) -> PipelineSpec:
 def load_attribute(reference: str) -> object:
     """`package.module:NAME` or `file.py:NAME` -> the object; ConfigError if there is none."""
     module_name, _, attribute = reference.rpartition(":")
+    if not module_name or module_name.startswith(".") or not attribute:
+        raise ConfigError([f"{reference!r} is not a reference; write package.module:NAME or file.py:NAME"])
     module = _load_file(module_name) if module_name.endswith(".py") else _import(module_name, reference)
     if attribute not in vars(module):
         raise ConfigError([f"{reference}: module {module_name} has no {attribute!r}"])
@@ -56,7 +60,7 @@ def _import(module_name: str, reference: str) -> ModuleType:
 def _load_file(name: str) -> ModuleType:
     """A pipeline in a file of its own; its classes' references are `<file>.py:Class` too."""
     path = Path(name).resolve()
-    module_name = f"antiphon_pipeline_{path.stem}"
+    module_name = f"antiphon_pipeline_{path.stem}_{hashlib.sha256(bytes(path)).hexdigest()[:16]}"
     if module_name in sys.modules:
         return sys.modules[module_name]
     spec = importlib.util.spec_from_file_location(module_name, path)
@@ -64,5 +68,12 @@ def _load_file(name: str) -> ModuleType:
         raise ConfigError([f"there is no pipeline file {name}"])
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except (ImportError, SyntaxError) as error:
+        del sys.modules[module_name]
+        raise ConfigError([f"pipeline file {name} cannot be imported: {error}"]) from error
+    except BaseException:
+        del sys.modules[module_name]
+        raise
     return module

@@ -7,9 +7,9 @@ Does not know: sockets, clocks, pools.
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from antiphon.errors import AntiphonError, ReplicaDiedError
+from antiphon.errors import ReplicaDiedError
 from antiphon.messages.control import RequestFailed, RequestReleased, StageEvent, StageEventKind, StopRequest
-from antiphon.messages.error_info import to_info
+from antiphon.messages.error_info import ErrorInfo, to_info
 
 
 class Phase(StrEnum):
@@ -91,7 +91,7 @@ def advance(state: RequestState, event: Event) -> tuple[RequestState, tuple[Acti
             return _released(state, replica)
         case StageEvent(kind=StageEventKind.FAILED, replica=replica, error=info) if info is not None:
             failure = TellApiServer(RequestFailed(state.request_id, info))
-            return _end(state, f"{replica} failed it", skip=replica, first=(failure,))
+            return _end(state, f"{replica} failed it", skip=replica, first=(failure,), error=info)
         case StageEvent():
             return state, ()
         case Aborted(reason=reason):
@@ -105,20 +105,21 @@ def advance(state: RequestState, event: Event) -> tuple[RequestState, tuple[Acti
 def _replica_died(state: RequestState, replica: str, reason: str) -> tuple[RequestState, tuple[Action, ...]]:
     if replica not in state.unreleased:
         return state, ()
-    error: AntiphonError = ReplicaDiedError(f"{replica} died ({reason}) while it served {state.request_id}; try again")
-    failure = TellApiServer(RequestFailed(state.request_id, to_info(error)))
-    ending, actions = _end(state, f"{replica} died", skip=replica, first=(failure,))
+    died = ReplicaDiedError(f"{replica} died ({reason}) while it served {state.request_id}; try again")
+    error = to_info(died)
+    failure = TellApiServer(RequestFailed(state.request_id, error))
+    ending, actions = _end(state, f"{replica} died", skip=replica, first=(failure,), error=error)
     released, more = _released(ending, replica)
     return released, actions + more
 
 
 def _end(
-    state: RequestState, reason: str, *, skip: str = "", first: tuple[Action, ...] = ()
+    state: RequestState, reason: str, *, skip: str = "", first: tuple[Action, ...] = (), error: ErrorInfo | None = None
 ) -> tuple[RequestState, tuple[Action, ...]]:
     """Stop the request in every bound replica but `skip`, once."""
     if state.phase is not Phase.RUNNING:
         return state, ()
-    stop = StopRequest(state.request_id, state.epoch, reason)
+    stop = StopRequest(state.request_id, state.epoch, reason, error)
     stops = tuple(TellReplica(replica, stop) for replica in sorted(state.unreleased) if replica != skip)
     return replace(state, phase=Phase.ENDING), first + stops
 

@@ -12,7 +12,7 @@ from antiphon.config.pipeline import EdgeRule, StageSpec
 from antiphon.connector.base import Connector
 from antiphon.errors import AntiphonError, RequestAbortedError
 from antiphon.messages.control import StageEvent, StageEventKind, StartRequest, StopRequest, ToReplica
-from antiphon.messages.error_info import to_info
+from antiphon.messages.error_info import to_error, to_info
 from antiphon.messages.interstage import ChunkFlag
 from antiphon.stage.engine.base import StageEngine, StepResult
 from antiphon.stage.inbox import Inbox, InputFailed, InputStarted
@@ -120,7 +120,8 @@ class StageLoop:
         if bound is None or bound.request.epoch != stop.epoch:
             return
         self._end(bound)
-        self._router.fail(stop.request_id, RequestAbortedError(f"{stop.request_id}: {stop.reason}"), ChunkFlag.ABORT)
+        aborted = RequestAbortedError(f"{stop.request_id}: {stop.reason}")
+        self._router.fail(stop.request_id, to_error(stop.error) if stop.error else aborted, ChunkFlag.ABORT)
 
     def _schedule(self) -> None:
         self._inbox.expire(time.monotonic())
