@@ -22,6 +22,7 @@ from antiphon.messages.bootstrap import Bootstrap
 from antiphon.messages.control import (
     AbortRequest,
     Counter,
+    PeerDied,
     Ready,
     RequestAccepted,
     RequestFailed,
@@ -170,6 +171,9 @@ class EngineClient:
     def _handle(self, message: ToApiServer) -> None:
         if isinstance(message, StatsReport):
             self._reports[message.source] = message
+            return
+        if isinstance(message, PeerDied):
+            self._sender.forget_peer(message.connector_address)
             return
         opened = self._open.get(message.request_id)
         if opened is None:

@@ -60,6 +60,14 @@ class InputSender:
         """Drop what has not been sent of a request that is over."""
         self._cursors.pop(request_id, None)
 
+    def forget_peer(self, address: str) -> None:
+        """The replica at `address` has died: drop what waits for it, and take back what it held."""
+        for request_id, cursor in list(self._cursors.items()):
+            if cursor.target.address == address:
+                del self._cursors[request_id]
+        self._connector.forget_peer(address)
+        self.flush()
+
     def close(self) -> None:
         """Close the connector."""
         self._cursors.clear()

@@ -130,6 +130,15 @@ class ProcessDied(msgspec.Struct, frozen=True, tag="died"):
     reason: str
 
 
+class PeerDied(msgspec.Struct, frozen=True, tag="peer_died"):
+    """orchestrator -> replicas, api-servers: the replica behind `connector_address` has ended; it releases nothing.
+
+    It follows the StopRequests of what was bound to it, so that nobody puts to it any more.
+    """
+
+    connector_address: str
+
+
 class Counter(msgspec.Struct, frozen=True, array_like=True):
     """One number of a process: metric name, labels, value."""
 
@@ -146,5 +155,5 @@ class StatsReport(msgspec.Struct, frozen=True, tag="stats"):
 
 
 ToOrchestrator = SubmitRequest | AbortRequest | StageEvent | Ready | ProcessDied | StatsReport
-ToReplica = StartRequest | StopRequest
-ToApiServer = RequestAccepted | RequestRejected | RequestFailed | RequestReleased | StatsReport
+ToReplica = StartRequest | StopRequest | PeerDied
+ToApiServer = RequestAccepted | RequestRejected | RequestFailed | RequestReleased | PeerDied | StatsReport

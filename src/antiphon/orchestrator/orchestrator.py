@@ -17,6 +17,7 @@ from antiphon.ids import stage_of
 from antiphon.messages.control import (
     AbortRequest,
     Counter,
+    PeerDied,
     ProcessDied,
     Ready,
     RequestAccepted,
@@ -193,17 +194,25 @@ class Orchestrator:
     def _forget_replica_or_api_server(self, died: ProcessDied) -> None:
         pool = self._pools.get(stage_of(died.name))
         if pool is not None:
-            pool.leave(died.name)
+            replica = pool.leave(died.name)
             for request_id in list(self._requests):
                 self._advance(request_id, ReplicaDied(died.name, died.reason))
+            if replica is not None:
+                self._tell_peers(PeerDied(replica.connector_address))
         elif self._api_servers.pop(died.name, None) is not None:
             self._admission.withdraw_all_of(died.name)
             for request_id, state in list(self._requests.items()):
                 if state.api_server == died.name:
                     self._advance(request_id, ApiServerDied())
 
+    def _tell_peers(self, died: PeerDied) -> None:
+        addresses = [api_server.control_address for api_server in self._api_servers.values()]
+        addresses += [replica.control_address for pool in self._pools.values() for replica in pool.replicas]
+        for address in addresses:
+            self._tell(address, died)
+
     def _tell(self, address: str, message: msgspec.Struct) -> None:
-        if not isinstance(message, StatsReport):
+        if not isinstance(message, StatsReport | PeerDied):
             self._num_request_messages += 1
         try:
             self._send(address, message)

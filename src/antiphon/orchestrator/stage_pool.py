@@ -56,6 +56,11 @@ class StagePool:
         if name in self._inflight:
             self._inflight[name] -= 1
 
+    @property
+    def replicas(self) -> tuple[Replica, ...]:
+        """The live replicas."""
+        return tuple(self._replicas.values())
+
     def find(self, name: str) -> Replica | None:
         """The live replica called `name`."""
         return self._replicas.get(name)

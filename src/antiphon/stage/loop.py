@@ -7,11 +7,12 @@ Does not know: the model, the pipeline beyond its own edges, HTTP.
 import logging
 import time
 from dataclasses import dataclass
+from typing import assert_never
 
 from antiphon.config.pipeline import EdgeRule, StageSpec
 from antiphon.connector.base import Connector
 from antiphon.errors import AntiphonError, RequestAbortedError
-from antiphon.messages.control import StageEvent, StageEventKind, StartRequest, StopRequest, ToReplica
+from antiphon.messages.control import PeerDied, StageEvent, StageEventKind, StartRequest, StopRequest, ToReplica
 from antiphon.messages.error_info import to_error, to_info
 from antiphon.messages.interstage import ChunkFlag
 from antiphon.stage.engine.base import StageEngine, StepResult
@@ -102,6 +103,10 @@ class StageLoop:
                         self._start(message)
                     case StopRequest():
                         self._stop_request(message)
+                    case PeerDied(connector_address=address):
+                        self._connector.forget_peer(address)
+                    case _:
+                        assert_never(message)
         self._inbox.receive(time.monotonic())
 
     def _start(self, start: StartRequest) -> None:

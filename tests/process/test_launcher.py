@@ -1,0 +1,250 @@
+"""The launcher: what it starts it names, watches, restarts and ends. On sim-relay, whose processes start in no time."""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.process.conftest import Server, start_server
+
+CHILDREN = ["antiphon: api-server/0", "antiphon: decoder/0", "antiphon: encoder/0", "antiphon: orchestrator"]
+SLOW_TEXT = "slow:" + "This takes its time. " * 8
+_SAMPLE = re.compile(r"^antiphon_(\w+)(\{.*\})? (\S+)$")
+
+
+def children(pid: int) -> dict[int, str]:
+    """Process id -> command line of every living child of `pid`."""
+    found = {}
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
+            if int(parent) == pid and state != "Z":
+                found[int(folder.name)] = (folder / "cmdline").read_text().strip("\0 ").replace("\0", " ")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+def alive(pids: list[int]) -> list[int]:
+    return [pid for pid in pids if Path(f"/proc/{pid}").exists() and "antiphon" in _cmdline(pid)]
+
+
+def _cmdline(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def eventually(check: Callable[[], bool], timeout_s: float = 15.0) -> bool:
+    deadline_s = time.monotonic() + timeout_s
+    while not check():
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def ask(server: Server, text: str) -> httpx.Response:
+    body = {"model": "sim-relay", "messages": [{"role": "user", "content": text}]}
+    return httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=60)
+
+
+def answer(server: Server, text: str) -> str:
+    response = ask(server, text)
+    assert response.status_code == 200, response.text
+    return response.json()["choices"][0]["message"]["content"]
+
+
+def metric(server: Server, name: str) -> dict[str, float]:
+    lines = httpx.get(f"{server.url}/metrics", timeout=10).text.splitlines()
+    found = [_SAMPLE.match(line) for line in lines]
+    return {match[2] or "": float(match[3]) for match in found if match and match[1] == name}
+
+
+def run_serve(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """`antiphon serve` of something that cannot be served."""
+    command = [sys.executable, "-m", "antiphon", "serve", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def runtime_dir() -> Iterator[Path]:
+    """Where this module's servers keep their run directories; short, because socket paths are."""
+    with pytest.MonkeyPatch.context() as patch:
+        path = Path(tempfile.mkdtemp(prefix="ap-"))
+        patch.setenv("ANTIPHON_RUNTIME_DIR", str(path))
+        yield path
+        shutil.rmtree(path)
+
+
+@pytest.fixture(scope="module")
+def server(runtime_dir: Path) -> Iterator[Server]:
+    running = start_server("sim-relay", "--api-servers", "2")
+    yield running
+    assert running.stop() == 0
+
+
+def test_every_process_is_named_after_what_it_is(server: Server) -> None:
+    expected = sorted([*CHILDREN, "antiphon: api-server/1"])
+    assert sorted(children(server.process.pid).values()) == expected
+    assert _cmdline(server.process.pid).strip("\0 ") == "antiphon: serve sim-relay"
+
+
+def test_two_api_servers_serve_one_port(server: Server) -> None:
+    assert answer(server, "hello") == "hello"
+    pids = [pid for pid, name in children(server.process.pid).items() if "api-server" in name]
+    sources = set()
+
+    def both_have_served() -> bool:
+        assert answer(server, "again") == "again"
+        sources.update(re.findall(r'requests_open\{process="(api-server/\d)"', httpx.get(f"{server.url}/metrics").text))
+        return sources == {"api-server/0", "api-server/1"}
+
+    assert len(pids) == 2
+    assert eventually(both_have_served), sources
+
+
+def test_a_fault_in_a_stage_is_one_http_error_and_the_next_request_is_served(server: Server) -> None:
+    for command, part in {"raise-in-first": "encoder was told", "raise-in-second": "decoder was told"}.items():
+        response = ask(server, f"{command}:hello world")
+        assert response.status_code == 500
+        assert part in response.json()["error"]["message"]
+    response = ask(server, "undeclared:hello world")
+    assert (response.status_code, response.json()["error"]["code"]) == (500, "undeclared_output")
+    assert answer(server, "empty:hello") == ""
+    assert answer(server, "still here: ünïcödé") == "still here: ünïcödé"
+
+
+@pytest.mark.parametrize("stage", ["encoder", "decoder"])
+def test_a_killed_replica_fails_its_request_and_is_started_again(server: Server, stage: str) -> None:
+    responses: list[httpx.Response] = []
+    asking = threading.Thread(target=lambda: responses.append(ask(server, SLOW_TEXT)))
+    asking.start()
+    assert eventually(lambda: metric(server, "requests_bound").get(f'{{replica="{stage}/0"}}') == 1.0)
+    (victim,) = (pid for pid, name in children(server.process.pid).items() if name == f"antiphon: {stage}/0")
+    os.kill(victim, signal.SIGKILL)
+    asking.join(30)
+    assert [response.status_code for response in responses] == [502], [response.text for response in responses]
+    assert f"{stage}/0 died (SIGKILL)" in responses[0].json()["error"]["message"]
+    assert eventually(lambda: ask(server, "hello").status_code == 200)
+    assert answer(server, "served again") == "served again"
+    assert victim not in children(server.process.pid)
+
+
+def test_a_replica_that_crashes_with_rows_in_its_hands_leaves_nothing_held_at_its_producer(server: Server) -> None:
+    assert ask(server, "exit-in-second:hello world").status_code == 502
+    assert eventually(lambda: ask(server, "hello").status_code == 200)
+    for name in ("requests_bound", "leases", "replica_inflight", "requests_inflight"):
+        assert eventually(lambda name=name: not any(metric(server, name).values())), (name, metric(server, name))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_server_with_code_0_and_leaves_nothing(runtime_dir: Path, number: signal.Signals) -> None:
+    shared_before, run_before = set(os.listdir("/dev/shm")), set(runtime_dir.iterdir())
+    server = start_server("sim-relay")
+    assert len(set(runtime_dir.iterdir()) - run_before) == 1
+    assert answer(server, "hello") == "hello"
+    pids = list(children(server.process.pid))
+    assert len(pids) == len(CHILDREN)
+    assert server.stop(number) == 0
+    assert alive(pids) == []
+    assert set(runtime_dir.iterdir()) == run_before
+    assert set(os.listdir("/dev/shm")) <= shared_before
+
+
+def test_a_signal_while_a_request_runs_ends_the_server_all_the_same(runtime_dir: Path) -> None:
+    run_before = set(runtime_dir.iterdir())
+    server = start_server("sim-relay", "--set", "timeouts.drain_s=1")
+    pids, asked = list(children(server.process.pid)), list[httpx.Response]()
+    asking = threading.Thread(target=lambda: asked.append(ask(server, SLOW_TEXT * 9)), daemon=True)
+    asking.start()
+    assert eventually(lambda: any(metric(server, "requests_bound").values()))
+    assert server.stop() == 0
+    asking.join(10)
+    assert [response.status_code for response in asked if response.status_code < 499] == []
+    assert alive(pids) == []
+    assert set(runtime_dir.iterdir()) == run_before
+
+
+def test_nothing_outlives_a_launcher_that_is_killed() -> None:
+    server = start_server("sim-relay")
+    pids = list(children(server.process.pid))
+    assert len(pids) == len(CHILDREN)
+    server.stop(signal.SIGKILL)
+    assert eventually(lambda: alive(pids) == [], timeout_s=3.0), children(server.process.pid)
+
+
+@pytest.mark.parametrize(
+    ("setting", "parts"),
+    [
+        (
+            "stages.encoder.model=/nowhere/weights",
+            ["encoder/0 could not start: StageError", "none at /nowhere/weights"],
+        ),
+        ("stages.decoder.python=/nowhere/python", ["decoder/0 could not start", "/nowhere/python", "No such file"]),
+        ("connector.kind=carrier_pigeon", ["could not start: ConfigError: connector 'carrier_pigeon' is unknown"]),
+    ],
+)
+def test_a_process_that_cannot_start_is_named_with_the_real_error_and_ends_the_rest(
+    runtime_dir: Path, setting: str, parts: list[str]
+) -> None:
+    run_before = set(runtime_dir.iterdir())
+    ended = run_serve("sim-relay", "--port", "0", "--set", setting)
+    assert ended.returncode == 1
+    errors = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1, ended.stderr
+    for part in parts:
+        assert part in errors[0]
+    assert " is served at " not in ended.stdout
+    assert set(runtime_dir.iterdir()) == run_before
+    assert str(runtime_dir) not in " ".join(_cmdline(int(p.name)) for p in Path("/proc").iterdir() if p.name.isdigit())
+
+
+def test_a_start_that_takes_too_long_names_who_is_late_and_the_setting() -> None:
+    ended = run_serve("sim-relay", "--port", "0", "--set", "timeouts.startup_s=0.01")
+    assert ended.returncode == 1
+    (error,) = (line for line in ended.stderr.splitlines() if line.startswith("error: "))
+    assert "encoder/0" in error and "decoder/0" in error and "timeouts.startup_s" in error
+
+
+def test_a_port_in_use_is_one_clear_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ended = run_serve("sim-relay", "--port", str(port))
+    assert ended.returncode == 1
+    assert ended.stderr == (
+        f"error: cannot listen on 127.0.0.1:{port}: Address already in use; choose another with --port\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("sim-rellay",), "error: there is no pipeline 'sim-rellay'; did you mean 'sim-relay'?"),
+        (
+            ("sim-relay", "--set", "stages.encoder.replcas=2"),
+            "error: --set: unknown key 'stages.encoder.replcas'; at stages.encoder there is 'replicas'",
+        ),
+        (("sim-relay", "--port", "99999"), "error: command line: server.port=99999: Expected `int` <= 65535"),
+        (("sim-relay", "--host", "nowhere.invalid"), "error: cannot listen on nowhere.invalid:8000: "),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_one_line_that_says_what_to_do(arguments: tuple[str, ...], line: str) -> None:
+    ended = run_serve(*arguments)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith(line), ended.stderr
+    assert ended.stderr.count("\n") == 1
