@@ -3,6 +3,7 @@
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -116,11 +117,13 @@ class Replica:
 class Relay:
     """encoder/0 and decoder/0, a client that sends input, and as much of an orchestrator as they need."""
 
-    def __init__(self, start_when: StartWhen, plan: ChunkPlan, arena_bytes: int = 1 << 20) -> None:
+    def __init__(
+        self, start_when: StartWhen, plan: ChunkPlan, *, arena_bytes: int = 1 << 20, decoder: StageSpec = DECODER
+    ) -> None:
         entry_rule = {ENTRY: EdgeRule(ENTRY, StartWhen.ALL_CHUNKS, 30.0)}
         edge_rule = {EDGE.name: EdgeRule(EDGE.name, start_when, 30.0)}
         self.encoder = Replica(ENCODER, Encoder(), entry_rule, (EDGE,), plan, arena_bytes)
-        self.decoder = Replica(DECODER, Decoder(), edge_rule, (), plan, arena_bytes)
+        self.decoder = Replica(decoder, Decoder(), edge_rule, (), plan, arena_bytes)
         self.sender = InprocConnector(f"handoff-client-{next(_numbers)}", arena_bytes=1 << 20)
         self.sender.startup()
         self._num_events_seen = Counter[str]()
@@ -318,3 +321,17 @@ def test_many_requests_share_an_arena_that_holds_a_fraction_of_them() -> None:
     assert statistics.arena_high_water_bytes <= 2048
     relay.assert_over(*names)
     relay.close()
+
+
+@pytest.mark.xfail(strict=True, reason="requests that wait for a place in the consumer hold the producer's arena")
+def test_requests_that_wait_for_a_place_in_the_consumer_do_not_starve_the_one_that_has_it() -> None:
+    relay = Relay(StartWhen.FIRST_CHUNK, ChunkPlan(1, 4), arena_bytes=2048, decoder=replace(DECODER, max_num_seqs=1))
+    names = [f"req-{number}" for number in range(12)]
+    for name in names:
+        relay.start(name)
+        relay.send(TEXT * 4, request_id=name)
+    try:
+        relay.run_to_release(*names)
+    finally:
+        relay.close()
+    assert [relay.told(name)[0] for name in names] == [TEXT * 4] * len(names)

@@ -4,6 +4,7 @@ In: text. Out: an audio file, and TTFA and RTF on the terminal. Does not know: H
 """
 
 import asyncio
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ import click
 
 from antiphon import env
 from antiphon.engine import Engine
+from antiphon.errors import InvalidRequestError
 from antiphon.messages.client import AudioChunk
 from antiphon.messages.tasks import SpeechInput
 from antiphon.process import configure_logging
@@ -45,6 +47,9 @@ def command(text: str, out: str, voice: str, speed: float, seed: int | None) -> 
     env.set_default_log_level("WARNING")
     configure_logging("say")
     audio_format = AudioFormat.of_file_name(out)
+    folder = Path(out).absolute().parent
+    if not os.access(folder, os.W_OK):
+        raise InvalidRequestError(f"cannot write {out}: {folder} does not exist or is not yours to write in")
     spoken = asyncio.run(_speak(SpeechInput(text, voice=voice, speed=speed, seed=seed)))
     Path(out).write_bytes(encode_whole(spoken.pcm, audio_format, spoken.sample_rate))
     click.echo(

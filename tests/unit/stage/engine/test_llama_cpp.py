@@ -1,0 +1,236 @@
+"""The llama.cpp engine on the packaged SmolLM2: one engine with two places, shared by all tests here."""
+
+import http.client
+import json
+import os
+import select
+import socket
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from antiphon.connector.base import Chunk
+from antiphon.errors import AntiphonError, InvalidRequestError
+from antiphon.messages.client import TextDelta
+from antiphon.messages.interstage import ChunkHeader, TensorSpec
+from antiphon.messages.params import RequestParams, SamplingParams
+from antiphon.models.voice.thinker import Thinker
+from antiphon.models.voice.weights import smollm2_gguf
+from antiphon.stage.engine.generation_model import ModelContext
+from antiphon.stage.engine.llama_cpp import LlamaCppEngine
+from antiphon.stage.request import EdgeInput, StageOutput, StageRequest
+
+xllamacpp = pytest.importorskip("xllamacpp")
+TIMEOUT_S = 60.0
+GREEDY = SamplingParams(max_tokens=10, temperature=0.0)
+SKY = "Why is the sky blue? Answer in one sentence."
+
+
+class SmallThinker(Thinker):
+    """As the thinker, with a context that a test can fill."""
+
+    context_tokens = 1024
+
+
+class Served:
+    """An engine, its private directory, and what it has answered."""
+
+    def __init__(self, engine: LlamaCppEngine, directory: Path) -> None:
+        self.engine = engine
+        self.directory = directory
+        self.texts: dict[str, str] = {}
+        self.ends: dict[str, StageOutput | AntiphonError] = {}
+
+    def ask(self, name: str, content: str, sampling: SamplingParams) -> None:
+        self.engine.add(request_of(name, content, sampling))
+
+    def collect(self) -> None:
+        """One step, as a stage's loop does when the engine's descriptor is readable."""
+        for result in self.engine.step() if self.engine.has_work() else ():
+            name, output = result.request.request_id, result.output
+            assert name not in self.ends, "a result after the end"
+            if isinstance(output, StageOutput):
+                self.texts[name] = self.texts.get(name, "") + "".join(delta_text(delta) for delta in output.client)
+            if isinstance(output, AntiphonError) or output.finished:
+                self.ends[name] = output
+
+    def wait(self, *names: str) -> None:
+        deadline_s = time.monotonic() + TIMEOUT_S
+        while not self.ends.keys() >= set(names):
+            assert time.monotonic() < deadline_s, f"{set(names) - self.ends.keys()} did not end"
+            select.select([self.engine.fileno()], [], [], 0.5)
+            self.collect()
+
+    def answer(self, name: str, content: str, sampling: SamplingParams) -> tuple[str, StageOutput]:
+        self.ask(name, content, sampling)
+        self.wait(name)
+        end = self.ends[name]
+        assert isinstance(end, StageOutput), end
+        return self.texts[name], end
+
+
+def delta_text(delta: object) -> str:
+    assert isinstance(delta, TextDelta)
+    return delta.text
+
+
+def request_of(name: str, content: str, sampling: SamplingParams) -> StageRequest:
+    document = np.frombuffer(msgspec.json.encode([{"role": "user", "content": content}]), np.uint8)
+    edge = EdgeInput("client->thinker")
+    tensors = (TensorSpec("messages", "uint8", document.shape, True),)
+    header = ChunkHeader(name, 0, edge.edge, "api-server/0", 0, rows=len(document), tensors=tensors)
+    edge.add(Chunk(header, {"messages": document}))
+    edge.ended = True
+    return StageRequest(name, 0, "chat", RequestParams(sampling=sampling), {"client": edge}, frozenset(), True)
+
+
+def listening_tcp_inodes() -> set[str]:
+    """The inodes of all listening TCP sockets of this machine."""
+    tables = [Path("/proc/net/tcp"), Path("/proc/net/tcp6")]
+    lines = [line.split() for table in tables if table.exists() for line in table.read_text().splitlines()[1:]]
+    return {fields[9] for fields in lines if fields[3] == "0A"}
+
+
+def own_socket_inodes() -> set[str]:
+    links = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            links.append(os.readlink(f"/proc/self/fd/{name}"))
+        except FileNotFoundError:
+            continue
+    return {link[8:-1] for link in links if link.startswith("socket:[")}
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    with tempfile.TemporaryDirectory(prefix="ap-") as name:
+        context = ModelContext("cpu", 1, "", f"{name}/thinker.0")
+        engine = LlamaCppEngine(SmallThinker(), context, max_num_seqs=2)
+        engine.startup()
+        yield Served(engine, Path(name))
+        engine.close()
+
+
+def direct_answer(content: str, max_tokens: int) -> str:
+    """What llama.cpp says without our engine: its own server object, greedy, not streamed."""
+    params = xllamacpp.CommonParams()
+    params.model.path = smollm2_gguf()
+    params.n_ctx = 1024
+    params.cpuparams.n_threads = 1
+    params.verbosity = -1
+    server = xllamacpp.Server(params)
+    messages = [{"role": "user", "content": content}]
+    body = {"messages": messages, "max_tokens": max_tokens, "temperature": 0.0, "top_k": 40, "min_p": 0.05}
+    answer = server.handle_chat_completions(body)
+    return answer["choices"][0]["message"]["content"]
+
+
+def test_a_greedy_answer_is_what_llama_cpp_gives_without_us(served: Served) -> None:
+    text, _ = served.answer("req-greedy", SKY, GREEDY)
+    assert text == direct_answer(SKY, GREEDY.max_tokens)
+    assert len(text) > 20
+
+
+def test_max_tokens_is_kept_and_counted(served: Served) -> None:
+    _, end = served.answer("req-length", SKY, SamplingParams(max_tokens=7, temperature=0.0))
+    assert (end.finish_reason, end.usage.num_output_tokens) == ("length", 7)
+    assert end.usage.num_input_tokens > 10
+
+
+def test_a_stop_word_ends_the_text_before_it(served: Served) -> None:
+    whole, _ = served.answer("req-whole", SKY, GREEDY)
+    word = whole.split()[4]
+    text, end = served.answer("req-stop", SKY, SamplingParams(max_tokens=10, temperature=0.0, stop=(word,)))
+    assert end.finish_reason == "stop"
+    assert text == whole[: whole.index(word)]
+
+
+def test_ignore_eos_goes_on_to_max_tokens_where_an_answer_would_end(served: Served) -> None:
+    question = "Say only the word yes."
+    _, ended = served.answer("req-eos", question, SamplingParams(max_tokens=64, temperature=0.0))
+    assert ended.finish_reason == "stop" and ended.usage.num_output_tokens < 64
+    sampling = SamplingParams(max_tokens=64, temperature=0.0, ignore_eos=True)
+    _, end = served.answer("req-no-eos", question, sampling)
+    assert (end.finish_reason, end.usage.num_output_tokens) == ("length", 64)
+
+
+def test_a_seed_repeats_a_sampled_answer(served: Served) -> None:
+    sampling = SamplingParams(max_tokens=12, temperature=1.0, seed=7)
+    first, _ = served.answer("req-seed-1", SKY, sampling)
+    assert served.answer("req-seed-2", SKY, sampling)[0] == first
+
+
+def test_three_requests_on_two_places_all_finish_with_their_own_answers(served: Served) -> None:
+    questions = {"req-a": SKY, "req-b": "Name a colour.", "req-c": "What is two plus two?"}
+    alone = {name: served.answer(f"{name}-alone", question, GREEDY)[0] for name, question in questions.items()}
+    for name, question in questions.items():
+        served.ask(name, question, GREEDY)
+    statistics = served.engine.statistics()
+    assert (statistics.num_running, statistics.num_waiting) == (2, 1)
+    served.wait(*questions)
+    assert {name: served.texts[name][:8] for name in questions} == {name: text[:8] for name, text in alone.items()}
+    statistics = served.engine.statistics()
+    assert (statistics.num_running, statistics.num_waiting) == (0, 0)
+
+
+def test_a_prompt_over_the_context_is_the_clients_mistake_and_the_next_is_served(served: Served) -> None:
+    served.ask("req-long", "word " * 3000, GREEDY)
+    served.wait("req-long")
+    error = served.ends["req-long"]
+    assert isinstance(error, InvalidRequestError)
+    assert error.param == "messages"
+    assert "context" in error.message
+    assert served.answer("req-after", SKY, GREEDY)[0]
+
+
+def test_an_abort_stops_a_running_request_and_frees_its_place(served: Served) -> None:
+    endless = SamplingParams(max_tokens=900, temperature=0.0, ignore_eos=True)
+    for name in ("req-endless-1", "req-endless-2"):
+        served.ask(name, SKY, endless)
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while not {"req-endless-1", "req-endless-2"} <= served.texts.keys():
+        assert time.monotonic() < deadline_s
+        select.select([served.engine.fileno()], [], [], 0.5)
+        served.collect()
+    served.engine.abort("req-endless-1")
+    served.engine.abort("req-endless-2")
+    served.engine.abort("req-unknown")
+    texts = dict(served.texts)
+    text, end = served.answer("req-next", SKY, GREEDY)  # would wait behind 1,800 tokens if an abort only forgot
+    assert text and end.finished
+    assert served.texts["req-endless-1"] == texts["req-endless-1"], "an aborted request gave more"
+    assert not served.ends.keys() & {"req-endless-1", "req-endless-2"}
+
+
+def test_a_request_that_is_aborted_while_it_waits_is_never_run(served: Served) -> None:
+    for name in ("req-w1", "req-w2", "req-w3"):
+        served.ask(name, SKY, SamplingParams(max_tokens=12, temperature=0.0))
+    served.engine.abort("req-w3")
+    served.wait("req-w1", "req-w2")
+    served.answer("req-w4", SKY, GREEDY)
+    assert "req-w3" not in served.texts
+
+
+def test_nothing_listens_on_tcp(served: Served) -> None:
+    assert served.answer("req-tcp", SKY, GREEDY)[0]
+    assert not listening_tcp_inodes() & own_socket_inodes()
+
+
+def test_the_unix_socket_lies_in_the_private_directory_and_refuses_who_has_no_key(served: Served) -> None:
+    path = served.directory / "thinker.0.llama.sock"
+    assert stat.S_ISSOCK(path.stat().st_mode)
+    connection = http.client.HTTPConnection("localhost")
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.connect(str(path))
+    body = json.dumps({"messages": [{"role": "user", "content": "hello"}], "max_tokens": 1})
+    connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
+    response = connection.getresponse()
+    assert response.status == 401
+    assert b"choices" not in response.read()
+    connection.close()
