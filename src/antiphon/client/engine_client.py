@@ -15,7 +15,14 @@ from antiphon.client.output_stream import OutputStream
 from antiphon.config.deploy import ServerDeploy
 from antiphon.config.pipeline import PipelineSpec
 from antiphon.connector.base import Connector
-from antiphon.errors import AntiphonError, HandoffTimeoutError, ReplicaDiedError, StageError
+from antiphon.errors import (
+    AntiphonError,
+    HandoffTimeoutError,
+    InvalidRequestError,
+    ReplicaDiedError,
+    RequestAbortedError,
+    StageError,
+)
 from antiphon.ids import new_request_id, stage_of
 from antiphon.messages import codec
 from antiphon.messages.bootstrap import Bootstrap
@@ -110,6 +117,8 @@ class EngineClient:
         payload = self._frontend.prepare(task_input)
         self.pipeline.route(payload.task, payload.inputs, payload.outputs)
         request_id = request_id or new_request_id()
+        if request_id in self._open:
+            raise InvalidRequestError(f"request id {request_id} is in use; wait until it ends or give another")
         opened = _Open(self._make_stream(request_id), payload, asyncio.get_running_loop().create_future())
         self._open[request_id] = opened
         self._tell(SubmitRequest(request_id, self.name, payload.task, payload.inputs, payload.outputs, payload.params))
@@ -117,13 +126,13 @@ class EngineClient:
             async with asyncio.timeout(self._settings.output_deadline_s):
                 await opened.accepted
         except TimeoutError:
-            self._abort(request_id, "it was not admitted in time")
+            self._give_up(request_id, "it was not admitted in time")
             raise HandoffTimeoutError(
                 f"{request_id} was not admitted in {self._settings.output_deadline_s:g} s; raise "
                 "admission.max_inflight or server.output_deadline_s, or see the orchestrator's log"
             ) from None
         except asyncio.CancelledError:
-            self._abort(request_id, "its client has gone")
+            self._give_up(request_id, "its client has gone")
             raise
         return opened.stream
 
@@ -215,6 +224,13 @@ class EngineClient:
                     if opened is not None:
                         opened.stream.push(stage, addressed.output)
                         self._forget_if_over(addressed.request_id, opened)
+
+    def _give_up(self, request_id: str, reason: str) -> None:
+        """Abort a request whose stream nobody has been given: it is over as soon as the orchestrator says so."""
+        opened = self._open.get(request_id)
+        if opened is not None:
+            self._abort(request_id, reason)
+            opened.stream.fail(RequestAbortedError(f"{request_id} was aborted: {reason}"))
 
     def _abort(self, request_id: str, reason: str) -> None:
         self._sender.forget(request_id)

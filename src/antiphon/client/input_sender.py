@@ -4,7 +4,7 @@ In: EntryPayloads and where they go. Out: chunks on the edge `client-><entry sta
 Does not know: what the input means, or what becomes of it.
 """
 
-from antiphon.config.pipeline import ChunkPlan
+from antiphon.config.pipeline import CLIENT, ChunkPlan
 from antiphon.connector.base import Connector
 from antiphon.connector.cursor import EdgeCursor, EdgeTarget
 from antiphon.ids import edge_name, stage_of
@@ -12,7 +12,6 @@ from antiphon.messages.control import RequestAccepted
 from antiphon.messages.payload import EntryPayload
 
 _PLAN = ChunkPlan(1, 1)
-CLIENT = "client"
 
 
 class InputSender:

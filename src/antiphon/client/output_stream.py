@@ -48,7 +48,8 @@ class OutputStream:
         self._deadline_s = deadline_s
         self._max_backlog_bytes = max_backlog_bytes
         self._abort = abort
-        self._open_finals: set[str] = set()
+        self._finals: frozenset[str] | None = None
+        self._ended_finals: set[str] = set()
         self._messages: deque[StageMessage] = deque()
         self._backlog_bytes = 0
         self._error: AntiphonError | None = None
@@ -67,19 +68,20 @@ class OutputStream:
 
     def accept(self, finals: tuple[str, ...]) -> None:
         """The request is bound; `finals` are the stages that will each send OutputEnd."""
-        self._open_finals = set(finals)
+        self._finals = frozenset(finals)
+        self._end_if_over()
 
     def push(self, stage: str, output: ClientOutput) -> None:
-        """Take in one message of `stage`; messages after the end are dropped."""
-        if self._ended:
+        """Take in one message of `stage`; messages after the end, or after that stage's own, are dropped."""
+        if self._ended or stage in self._ended_finals:
             return
         if isinstance(output, OutputError):
             return self.fail(to_error(output.error))
         self._messages.append(StageMessage(stage, output))
         self._backlog_bytes += _size_bytes(output)
         if isinstance(output, OutputEnd):
-            self._open_finals.discard(stage)
-            self._ended = not self._open_finals
+            self._ended_finals.add(stage)
+            self._end_if_over()
         elif self._backlog_bytes > self._max_backlog_bytes:
             self._abort(self.request_id, "its client does not read")
             return self.fail(
@@ -89,6 +91,11 @@ class OutputStream:
                 )
             )
         self._wake.set()
+
+    def _end_if_over(self) -> None:
+        if self._finals is not None and self._finals <= self._ended_finals and not self._ended:
+            self._ended = True
+            self._wake.set()
 
     def fail(self, error: AntiphonError) -> None:
         """End the request with `error`, unless it has ended; outputs that came before it are still given."""
@@ -115,7 +122,7 @@ class OutputStream:
                 self.fail(
                     HandoffTimeoutError(
                         f"{self.request_id} had no output for {self._deadline_s:g} s; raise server.output_deadline_s "
-                        f"or see the logs of {', '.join(sorted(self._open_finals))}"
+                        f"or see the logs of {', '.join(sorted((self._finals or frozenset()) - self._ended_finals))}"
                     )
                 )
         message = self._messages.popleft()
@@ -127,6 +134,7 @@ class OutputStream:
         if not self._ended:
             self._ended = True
             self._messages.clear()
+            self._backlog_bytes = 0
             self._abort(self.request_id, "its client has gone")
 
     async def __aenter__(self) -> Self:

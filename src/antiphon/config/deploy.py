@@ -1,11 +1,21 @@
 """What an operator decides: replicas, devices, limits, connector, deadlines. One YAML key = one field.
 
-In: nothing. Out: frozen dataclasses with their defaults. Does not know: YAML, the command line, or any pipeline.
+In: nothing. Out: frozen dataclasses with defaults and ranges. Does not know: YAML, the command line, or any pipeline.
 """
 
 from dataclasses import dataclass, field
+from typing import Annotated
+
+from msgspec import Meta
 
 from antiphon.config.pipeline import StartWhen
+
+Count = Annotated[int, Meta(ge=1, le=10**9)]
+CountOrNone = Annotated[int, Meta(ge=0, le=10**9)]
+Port = Annotated[int, Meta(ge=0, le=65_535)]
+ArenaMib = Annotated[int, Meta(ge=1, le=2**20)]
+Seconds = Annotated[float, Meta(ge=0.001, le=1e7)]
+SecondsOrNone = Annotated[float, Meta(ge=0.0, le=1e7)]
 
 
 @dataclass(frozen=True)
@@ -13,21 +23,21 @@ class ServerDeploy:
     """The HTTP side. api_servers processes share one port; limits are per request."""
 
     host: str = "127.0.0.1"
-    port: int = 8000
-    api_servers: int = 1
-    max_body_mib: int = 32
-    max_audio_s: float = 1800.0
-    max_text_chars: int = 20_000
-    output_deadline_s: float = 120.0
-    max_client_backlog_mib: int = 16
+    port: Port = 8000
+    api_servers: Count = 1
+    max_body_mib: Count = 32
+    max_audio_s: Seconds = 1800.0
+    max_text_chars: Count = 20_000
+    output_deadline_s: Seconds = 120.0
+    max_client_backlog_mib: Count = 16
 
 
 @dataclass(frozen=True)
 class AdmissionDeploy:
     """max_inflight requests run at once, max_queue wait; what is beyond gets a 503 with Retry-After."""
 
-    max_inflight: int = 256
-    max_queue: int = 1024
+    max_inflight: Count = 256
+    max_queue: CountOrNone = 1024
 
 
 @dataclass(frozen=True)
@@ -35,40 +45,40 @@ class ConnectorDeploy:
     """The data plane between processes: kind (shm) and each producer's arena."""
 
     kind: str = "shm"
-    arena_mib: int = 64
+    arena_mib: ArenaMib = 64
 
 
 @dataclass(frozen=True)
 class StageDeploy:
     """One stage. python "" = the launcher's interpreter; 0 = the pipeline's own value; model "" = the packaged one."""
 
-    replicas: int = 1
+    replicas: Count = 1
     device: str = "cpu"
-    threads: int = 0
+    threads: CountOrNone = 0
     python: str = ""
     model: str = ""
-    max_num_seqs: int = 0
-    max_batch_size: int = 0
+    max_num_seqs: CountOrNone = 0
+    max_batch_size: CountOrNone = 0
 
 
 @dataclass(frozen=True)
 class EdgeDeploy:
     """One edge. None = the pipeline's own value; `whole` sends one chunk when the producer has finished."""
 
-    first_rows: int | None = None
-    rows: int | None = None
+    first_rows: Count | None = None
+    rows: Count | None = None
     whole: bool = False
     start_when: StartWhen | None = None
-    deadline_s: float = 120.0
+    deadline_s: Seconds = 120.0
 
 
 @dataclass(frozen=True)
 class TimeoutsDeploy:
     """How long to wait for processes. early_chunk_s: a chunk whose StartRequest does not come."""
 
-    startup_s: float = 120.0
-    drain_s: float = 10.0
-    early_chunk_s: float = 30.0
+    startup_s: Seconds = 120.0
+    drain_s: SecondsOrNone = 10.0
+    early_chunk_s: Seconds = 30.0
 
 
 @dataclass(frozen=True)

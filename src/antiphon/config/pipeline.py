@@ -13,6 +13,8 @@ from antiphon.ids import edge_name
 
 DTYPES = ("uint8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "bool")
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
+CLIENT = "client"
+"""The producer's name of an entry edge, `client->talker`; no stage may have it."""
 
 
 class Modality(StrEnum):
@@ -59,6 +61,13 @@ class ClientKind(StrEnum):
     TOKENS = "tokens"
     AUDIO = "audio"
     IMAGE = "image"
+
+
+_KINDS_OF = {
+    Modality.TEXT: frozenset({ClientKind.TEXT, ClientKind.TOKENS}),
+    Modality.AUDIO: frozenset({ClientKind.AUDIO}),
+    Modality.IMAGE: frozenset({ClientKind.IMAGE}),
+}
 
 
 class StartWhen(StrEnum):
@@ -238,7 +247,7 @@ class PipelineSpec:
         """
         task = self.task(task_name)
         unknown = sorted(outputs - task.finals.keys()) or sorted(inputs - task.entries.keys())
-        if unknown or not outputs:
+        if unknown or not outputs or not inputs:
             raise UnsupportedModalityError(
                 f"task {task_name} takes {', '.join(task.entries)} and gives {', '.join(task.finals)}, "
                 f"not {', '.join(unknown) or 'nothing'}",
@@ -262,14 +271,17 @@ class PipelineSpec:
         """Raise ConfigError with every problem of the pipeline at once."""
         problems = [*_duplicates("stage", [s.name for s in self.stages])]
         for stage in self.stages:
-            if not _NAME.fullmatch(stage.name):
-                problems.append(f"stage {stage.name!r}: a name is lower-case letters, digits and _")
+            if not _NAME.fullmatch(stage.name) or stage.name == CLIENT:
+                problems.append(f"stage {stage.name!r}: a name is lower-case letters, digits and _, and not {CLIENT!r}")
+            if min(stage.max_num_seqs, stage.max_batch_size, stage.threads) < 1:
+                problems.append(f"stage {stage.name}: max_num_seqs, max_batch_size and threads are at least 1")
             problems += _duplicates(f"stage {stage.name}, output", [o.key for o in stage.outputs])
             for output in stage.outputs:
                 problems += output.problems(stage.name)
         problems += _duplicates("edge", [e.name for e in self.edges])
         for edge in self.edges:
             problems += self._edge_problems(edge)
+        problems += _duplicates("task", [t.name for t in self.tasks])
         for task in self.tasks:
             problems += self._task_problems(task)
         if problems:
@@ -281,6 +293,8 @@ class PipelineSpec:
         if missing:
             return [f"edge {edge.name}: there is no stage {name!r}" for name in missing]
         problems = []
+        if any(rows is not None and rows < 1 for rows in (edge.chunk_plan.first_rows, edge.chunk_plan.rows)):
+            problems.append(f"edge {edge.name}: a chunk has at least 1 row; use WHOLE for one chunk at the end")
         if order.index(edge.producer) >= order.index(edge.consumer):
             problems.append(f"edge {edge.name}: list {edge.producer} before {edge.consumer}; edges go forward")
         for key in edge.keys:
@@ -293,6 +307,8 @@ class PipelineSpec:
         names = {stage.name for stage in self.stages}
         used = [*task.entries.values(), *task.finals.values()]
         problems = [f"task {task.name}: there is no stage {name!r}" for name in used if name not in names]
+        if not task.entries or not task.finals:
+            problems.append(f"task {task.name}: name at least one entry and one final stage")
         if problems:
             return problems
         for entry in task.entries.values():
@@ -303,9 +319,9 @@ class PipelineSpec:
                 if final not in reached
             ]
         problems += [
-            f"task {task.name}: {final} gives {modality} but declares no output on the client lane"
+            f"task {task.name}: {final} gives {modality} but declares no such output on the client lane"
             for modality, final in task.finals.items()
-            if not self.stage(final).client_kinds
+            if not self.stage(final).client_kinds & _KINDS_OF[modality]
         ]
         return problems
 

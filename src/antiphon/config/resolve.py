@@ -16,22 +16,13 @@ import msgspec
 import yaml
 
 from antiphon.config.deploy import DeployConfig, EdgeDeploy, StageDeploy
-from antiphon.config.pipeline import WHOLE, ChunkPlan, EdgeRule, EdgeSpec, PipelineSpec, StageSpec
+from antiphon.config.pipeline import CLIENT, WHOLE, ChunkPlan, EdgeRule, EdgeSpec, PipelineSpec, StageSpec, StartWhen
 from antiphon.errors import ConfigError
+from antiphon.ids import edge_name
 
 Scalar = str | int | float | bool | None
-_MINIMUM = {
-    "replicas": 1,
-    "threads": 0,
-    "api_servers": 1,
-    "arena_mib": 1,
-    "max_inflight": 1,
-    "max_queue": 0,
-    "port": 0,
-    "rows": 1,
-    "first_rows": 1,
-    "deadline_s": 0.001,
-}
+_START_WHENS = f"expected one of {', '.join(StartWhen)}"
+_MAX_DEPTH = 8  # far deeper than any key: what is nested without end is not followed
 
 
 @dataclass(frozen=True)
@@ -63,12 +54,13 @@ class Deployment:
         )
 
     def chunk_plan(self, edge: EdgeSpec) -> ChunkPlan:
-        """The edge's chunk plan with the operator's overrides."""
+        """The edge's chunk plan with the operator's overrides; for an edge that is WHOLE, one of the two sets both."""
         deploy = self.config.edges[edge.name]
         if deploy.whole:
             return WHOLE
         plan = edge.chunk_plan
-        return ChunkPlan(deploy.first_rows or plan.first_rows, deploy.rows or plan.rows)
+        first_rows = deploy.first_rows or plan.first_rows or deploy.rows
+        return ChunkPlan(first_rows, deploy.rows or plan.rows or deploy.first_rows)
 
     def in_edge_rules(self, stage: str) -> dict[str, EdgeRule]:
         """Edge name -> when `stage` may start on its input and how long to wait, for every edge that may enter it."""
@@ -87,30 +79,40 @@ def resolve(
     """Merge and check; ConfigError lists every problem found."""
     pipeline.validate()
     problems: list[str] = []
-    given = [*_read_file(deploy_file, problems), *settings]
     tree = _default_tree(pipeline)
+    given = [*_read_file(deploy_file, problems), *settings]
+    given = [setting for setting in given if not _is_empty_group(tree, setting)]
     for setting in given:
-        problem = _apply(tree, setting)
+        problem = _apply(tree, setting) or _type_problem(setting)
         if problem:
             problems.append(problem)
-    config = _convert(tree, problems)
-    if problems or config is None:
+    if problems:
         raise ConfigError(problems)
+    config = msgspec.convert(tree, DeployConfig, strict=True)
+    if config.pipeline not in (pipeline.name, reference):
+        raise ConfigError([f"these settings are for pipeline {config.pipeline!r}, and this is {pipeline.name!r}"])
     return Deployment(reference, pipeline, config, tuple(given))
 
 
 def parse_settings(assignments: tuple[str, ...]) -> tuple[Setting, ...]:
-    """`stages.talker.replicas=2` -> Setting; the value is read as YAML. ConfigError for what has no `=`."""
-    wrong = [text for text in assignments if "=" not in text]
-    if wrong:
-        raise ConfigError([f"--set {text}: expected path=value, e.g. stages.talker.replicas=2" for text in wrong])
-    pairs = [text.split("=", 1) for text in assignments]
-    return tuple(Setting(path.strip(), _scalar(value), "--set") for path, value in pairs)
-
-
-def _scalar(text: str) -> Scalar:
-    value = yaml.safe_load(text)
-    return value if isinstance(value, str | int | float | bool | None) else text
+    """`stages.talker.replicas=2` -> Setting; the value is read as YAML. ConfigError lists all that are none."""
+    problems: list[str] = []
+    settings: list[Setting] = []
+    for text in assignments:
+        path, equals, value = text.partition("=")
+        if not equals:
+            problems.append(f"--set {text}: expected path=value, e.g. stages.talker.replicas=2")
+            continue
+        try:
+            loaded = _load_yaml(value)
+        except yaml.YAMLError as error:
+            problems.append(f"--set {text}: {_one_line(error)}")
+            continue
+        scalar = loaded if isinstance(loaded, Scalar) else value
+        settings.append(Setting(path.strip(), scalar, "--set"))
+    if problems:
+        raise ConfigError(problems)
+    return tuple(settings)
 
 
 Tree = dict[str, "Tree | Scalar"]
@@ -122,34 +124,64 @@ def _default_tree(pipeline: PipelineSpec) -> Tree:
         pipeline=pipeline.name,
         stages={stage.name: StageDeploy() for stage in pipeline.stages},
         edges={edge.name: EdgeDeploy() for edge in pipeline.edges}
-        | {f"client->{entry}": EdgeDeploy() for task in pipeline.tasks for entry in task.entries.values()},
+        | {edge_name(CLIENT, entry): EdgeDeploy() for task in pipeline.tasks for entry in task.entries.values()},
     )
     return cast(Tree, dataclasses.asdict(config))
+
+
+def _load_yaml(text: str) -> object:
+    """yaml.safe_load; where PyYAML fails in its own way (a 13th month, `!!timestamp x`, too deep), a YAMLError too."""
+    try:
+        return yaml.safe_load(text)
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise yaml.YAMLError(f"a value cannot be read ({error}); quote it if it is text") from error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def _read_file(name: str, problems: list[str]) -> list[Setting]:
     if not name:
         return []
     try:
-        loaded = yaml.safe_load(Path(name).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        problems.append(f"deploy file {name}: {' '.join(str(error).split())}")
+        loaded = _load_yaml(Path(name).read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        problems.append(f"deploy file {name}: {_one_line(error)}")
         return []
     if loaded is None:
         return []
     if not isinstance(loaded, Mapping):
         problems.append(f"deploy file {name}: expected keys and values at the top, got {type(loaded).__name__}")
         return []
-    return [Setting(path, value, os.path.basename(name)) for path, value in _flatten(loaded)]
+    source = os.path.basename(name)
+    settings = []
+    for path, value in _flatten(loaded):
+        if isinstance(value, Scalar):
+            settings.append(Setting(path, value, source))
+        else:
+            problems.append(f"{source}: {path} takes one value, not a {type(value).__name__}; quote it if it is text")
+    return settings
 
 
-def _flatten(tree: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, Scalar]]:
+def _flatten(tree: Mapping[object, object], prefix: str = "", depth: int = 0) -> Iterator[tuple[str, object]]:
+    """Dotted path -> value. An empty group is None, as it is when YAML has nothing under its key."""
     for key, value in tree.items():
         path = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{path}.")
+        if isinstance(value, Mapping) and not value:
+            yield path, None
+        elif isinstance(value, Mapping) and depth < _MAX_DEPTH:
+            yield from _flatten(value, f"{path}.", depth + 1)
         else:
-            yield path, cast(Scalar, value)
+            yield path, value
+
+
+def _is_empty_group(tree: Tree, setting: Setting) -> bool:
+    """True for `stages:` with nothing under it: it sets nothing."""
+    node: Tree | Scalar = tree
+    for part in setting.path.split("."):
+        node = node.get(part) if isinstance(node, dict) else None
+    return isinstance(node, dict) and setting.value is None
 
 
 def _apply(tree: Tree, setting: Setting) -> str:
@@ -158,7 +190,7 @@ def _apply(tree: Tree, setting: Setting) -> str:
     *parents, last = setting.path.split(".")
     for depth, part in enumerate([*parents, last]):
         if part not in node:
-            where = ".".join(setting.path.split(".")[:depth]) or "the top level"
+            where = ".".join(parents[:depth]) or "the top level"
             return f"{setting.source}: unknown key {setting.path!r}; at {where} there is {_nearest(part, node)}"
         child = node[part]
         if depth == len(parents):
@@ -169,9 +201,6 @@ def _apply(tree: Tree, setting: Setting) -> str:
             node = child
         else:
             return f"{setting.source}: unknown key {setting.path!r}; {part} is a value, not a group"
-    minimum = _MINIMUM.get(last)
-    if minimum is not None and isinstance(setting.value, int | float) and setting.value < minimum:
-        return f"{setting.source}: {setting.path}={setting.value} is below the least value, {minimum}"
     return ""
 
 
@@ -180,10 +209,18 @@ def _nearest(part: str, node: Tree) -> str:
     return f"{close[0]!r}" if close else f"one of {', '.join(node)}"
 
 
-def _convert(tree: Tree, problems: list[str]) -> DeployConfig | None:
-    """The typed config; a value of a wrong type is one problem per group it stands in."""
+def _type_problem(setting: Setting) -> str:
+    """The value of a known key against its field's type and range, whatever the other settings are."""
+    where = f"{setting.source}: {setting.path}={setting.value!r}"
+    if isinstance(setting.value, str) and not setting.value.isprintable():
+        return f"{where}: has characters that cannot be printed"
+    *parents, last = setting.path.split(".")
+    tree: Tree = {last: setting.value}
+    for part in reversed(parents):
+        tree = {part: tree}
     try:
-        return msgspec.convert(tree, DeployConfig, strict=True)
+        msgspec.convert(tree, DeployConfig, strict=True)
     except msgspec.ValidationError as error:
-        problems.append(f"deploy config: {error}")
-        return None
+        wanted = str(error).partition(" - at ")[0]
+        return f"{where}: {_START_WHENS if last == 'start_when' else wanted}"
+    return ""

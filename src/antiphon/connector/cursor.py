@@ -130,7 +130,7 @@ class EdgeCursor:
 
     def _check_fits(self, rows: Arrays, whole: Arrays) -> None:
         whole_bytes = sum(array.nbytes for array in {**self._whole, **whole}.values())
-        row_bytes = _row_bytes(rows) if _num_rows(rows) else 0
+        row_bytes = max(_row_bytes(rows), _row_bytes(self._rows[0]) if self._rows else 0)
         if row_bytes + whole_bytes > self._max_chunk_bytes:
             raise StageError(
                 f"{self.target.edge} of {self.target.request_id}: one row of {row_bytes} bytes and {whole_bytes} bytes "
@@ -187,7 +187,7 @@ def _num_rows(rows: Arrays) -> int:
 
 
 def _row_bytes(rows: Arrays) -> int:
-    return sum(array.nbytes // len(array) for array in rows.values())
+    return sum(array.nbytes // len(array) for array in rows.values() if len(array))
 
 
 def _values(rows: Arrays, whole: Arrays) -> list[np.ndarray]:

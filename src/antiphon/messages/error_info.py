@@ -23,6 +23,7 @@ class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 _KINDS = {
     kind.__name__: kind
     for kind in (
+        errors.RequestError,
         errors.InvalidRequestError,
         errors.RequestTooLargeError,
         errors.UnsupportedModalityError,

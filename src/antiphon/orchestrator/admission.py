@@ -5,7 +5,7 @@ Does not know: stages, replicas, sockets.
 """
 
 import time
-from collections import deque
+from collections import OrderedDict, deque
 
 from antiphon.errors import OverloadedError
 from antiphon.messages.control import SubmitRequest
@@ -20,7 +20,7 @@ class Admission:
     def __init__(self, *, max_inflight: int, max_queue: int) -> None:
         self._max_inflight = max_inflight
         self._max_queue = max_queue
-        self._queue: deque[SubmitRequest] = deque()
+        self._queue: OrderedDict[str, SubmitRequest] = OrderedDict()
         self._num_inflight = 0
         self._release_times_s: deque[float] = deque(maxlen=_RATE_WINDOW)
 
@@ -34,37 +34,40 @@ class Admission:
         """Requests that wait."""
         return len(self._queue)
 
+    def is_queued(self, request_id: str) -> bool:
+        """True if a request of that id waits."""
+        return request_id in self._queue
+
     def submit(self, request: SubmitRequest) -> None:
-        """Queue a request; OverloadedError if the queue is full."""
-        if len(self._queue) >= self._max_queue:
+        """Queue a request for `admit_next`; OverloadedError if no place is free and the queue is full."""
+        if self._num_inflight + len(self._queue) >= self._max_inflight + self._max_queue:
             wait_s = self._retry_after_s()
             raise OverloadedError(
                 f"{self._num_inflight} requests run and {len(self._queue)} wait; try again in {wait_s:.0f} s",
                 retry_after_s=wait_s,
             )
-        self._queue.append(request)
+        self._queue[request.request_id] = request
 
     def admit_next(self) -> SubmitRequest | None:
         """The next request that may run now, counted as in flight, or None."""
         if not self._queue or self._num_inflight >= self._max_inflight:
             return None
         self._num_inflight += 1
-        return self._queue.popleft()
+        return self._queue.popitem(last=False)[1]
 
     def released(self) -> None:
         """An admitted request is over."""
         self._num_inflight -= 1
         self._release_times_s.append(time.monotonic())
 
-    def withdraw(self, request_id: str) -> bool:
-        """Take a waiting request out of the queue; False if it is not there."""
-        before = len(self._queue)
-        self._queue = deque(request for request in self._queue if request.request_id != request_id)
-        return len(self._queue) < before
+    def withdraw(self, request_id: str) -> SubmitRequest | None:
+        """Take a waiting request out of the queue and give it; None if it is not there."""
+        return self._queue.pop(request_id, None)
 
     def withdraw_all_of(self, api_server: str) -> None:
         """Drop the waiting requests of an api-server that has gone."""
-        self._queue = deque(request for request in self._queue if request.api_server != api_server)
+        for request in [request for request in self._queue.values() if request.api_server == api_server]:
+            del self._queue[request.request_id]
 
     def _retry_after_s(self) -> float:
         """The time in which the queue drains at the rate of the last 64 releases; 1 to 60 s."""

@@ -12,7 +12,7 @@ from typing import assert_never
 import msgspec
 
 from antiphon.config.pipeline import PipelineSpec
-from antiphon.errors import AntiphonError, OverloadedError
+from antiphon.errors import AntiphonError, OverloadedError, RequestAbortedError
 from antiphon.ids import stage_of
 from antiphon.messages.control import (
     AbortRequest,
@@ -108,8 +108,8 @@ class Orchestrator:
         if submit.api_server not in self._api_servers:
             return log.warning("req=%s came from %s, which is not here", submit.request_id, submit.api_server)
         try:
-            if submit.request_id in self._requests:
-                raise OverloadedError(f"{submit.request_id} is still being released; try again with another id")
+            if submit.request_id in self._requests or self._admission.is_queued(submit.request_id):
+                raise OverloadedError(f"{submit.request_id} is still in use; try again with another id")
             self._admission.submit(submit)
         except OverloadedError as error:
             self._reject(submit, error)
@@ -145,7 +145,9 @@ class Orchestrator:
             self._tell(api_server.control_address, RequestRejected(submit.request_id, to_info(error)))
 
     def _abort(self, abort: AbortRequest) -> None:
-        self._admission.withdraw(abort.request_id)
+        waiting = self._admission.withdraw(abort.request_id)
+        if waiting is not None:
+            self._reject(waiting, RequestAbortedError(f"{abort.request_id} was aborted: {abort.reason}"))
         self._advance(abort.request_id, Aborted(abort.reason))
 
     def _advance(self, request_id: str, event: Event) -> None:

@@ -6,14 +6,11 @@ Does not know: sockets or request states.
 
 from dataclasses import dataclass
 
-from antiphon.config.pipeline import Route
+from antiphon.config.pipeline import CLIENT, Route
 from antiphon.errors import OverloadedError
 from antiphon.ids import edge_name
 from antiphon.messages.control import Peer, StartRequest, SubmitRequest
 from antiphon.orchestrator.stage_pool import Replica, StagePool
-
-CLIENT = "client"
-"""The producer's name of the entry edge, `client->talker`."""
 
 
 @dataclass(frozen=True)

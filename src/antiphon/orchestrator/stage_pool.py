@@ -26,10 +26,10 @@ class StagePool:
         self._num_bound: dict[str, int] = {}
 
     def join(self, replica: Replica) -> None:
-        """A replica is ready to be bound."""
+        """A replica is ready to be bound. One that says so twice keeps what is bound to it."""
         self._replicas[replica.name] = replica
-        self._inflight[replica.name] = 0
-        self._num_bound[replica.name] = 0
+        self._inflight.setdefault(replica.name, 0)
+        self._num_bound.setdefault(replica.name, 0)
 
     def leave(self, name: str) -> Replica | None:
         """A replica has gone; gives it, or None if it was not here."""

@@ -54,17 +54,22 @@ class VoiceFrontend:
         if not chat.messages:
             raise InvalidRequestError("messages is empty; send at least one user message", param="messages")
         self._check_text("".join(message.text for message in chat.messages), "messages", allow_blank=True)
+        for text in (*chat.sampling.stop, *(message.role for message in chat.messages)):
+            _check_unicode(text, "stop" if text in chat.sampling.stop else "messages")
         speech = _speech_params(chat.voice, chat.speed, chat.sampling.seed) if chat.audio_out else SpeechParams()
         params = RequestParams(sampling=chat.sampling, speech=speech)
         outputs = TEXT | AUDIO if chat.audio_out else TEXT
         turns = [message.audio for message in chat.messages if message.audio is not None]
-        document = _utf8(msgspec.json.encode([_turn(message) for message in chat.messages]).decode())
+        document = np.frombuffer(msgspec.json.encode([_turn(message) for message in chat.messages]), np.uint8)
         if not turns:
             self._check_text("".join(message.text for message in chat.messages), "messages")
             return EntryPayload("chat", TEXT, outputs, params, {"messages": document}, {})
         for turn in turns:
             self._check_audio(turn, "messages")
-        whole = {"messages": document, "turn_samples": np.array([len(turn) for turn in turns], np.int64)}
+        whole: dict[str, np.ndarray] = {
+            "messages": document,
+            "turn_samples": np.array([len(turn) for turn in turns], np.int64),
+        }
         return EntryPayload("chat", TEXT | AUDIO, outputs, params, {"audio": _float32(np.concatenate(turns))}, whole)
 
     def _transcription(self, task: TranscriptionInput) -> EntryPayload:
@@ -73,6 +78,8 @@ class VoiceFrontend:
             raise InvalidRequestError("language is a code such as 'en'", param="language")
         if len(task.prompt) > _PROMPT_CHARS:
             raise InvalidRequestError(f"prompt is longer than {_PROMPT_CHARS} characters", param="prompt")
+        _check_unicode(task.language, "language")
+        _check_unicode(task.prompt, "prompt")
         params = RequestParams(transcription=TranscriptionParams(task.language, task.prompt, task.temperature))
         return EntryPayload("transcription", AUDIO, TEXT, params, {"audio": _float32(task.audio)}, {})
 
@@ -88,7 +95,12 @@ class VoiceFrontend:
             )
 
     def _check_audio(self, audio: np.ndarray, param: str) -> None:
-        if audio.ndim != 1 or len(audio) < _MIN_AUDIO_SAMPLES:
+        if audio.ndim != 1:
+            shape = "x".join(map(str, audio.shape))
+            raise InvalidRequestError(
+                f"the audio must be mono, [samples], and is {shape}", param=param, code="invalid_audio"
+            )
+        if len(audio) < _MIN_AUDIO_SAMPLES:
             raise InvalidRequestError("the audio is shorter than 20 ms", param=param, code="invalid_audio")
         if len(audio) > self._limits.max_audio_s * LISTENER_RATE:
             raise RequestTooLargeError(
@@ -96,6 +108,14 @@ class VoiceFrontend:
                 "allowed (server.max_audio_s)",
                 param=param,
             )
+
+
+def _check_unicode(text: str, param: str) -> None:
+    """Parameters travel in control messages, which are UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequestError(f"{param} is not valid Unicode: it has half a surrogate pair", param=param) from error
 
 
 def _speech_params(voice: str, speed: float, seed: int | None) -> SpeechParams:
@@ -107,7 +127,7 @@ def _speech_params(voice: str, speed: float, seed: int | None) -> SpeechParams:
 
 def _turn(message: ChatMessage) -> dict[str, str | bool]:
     """A turn as the thinker reads it; `spoken` marks where the listener puts the transcript, behind the text."""
-    turn: dict[str, str | bool] = {"role": message.role, "content": message.text}
+    turn: dict[str, str | bool] = {"role": message.role, "content": _utf8(message.text).tobytes().decode()}
     if message.audio is not None:
         turn["spoken"] = True
     return turn

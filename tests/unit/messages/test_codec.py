@@ -1,0 +1,152 @@
+"""Every message of every lane survives the wire, and nothing else passes for one."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from antiphon.config.deploy import DeployConfig, EdgeDeploy, StageDeploy
+from antiphon.config.pipeline import Modality, StartWhen
+from antiphon.messages import codec
+from antiphon.messages.bootstrap import Bootstrap
+from antiphon.messages.client import (
+    Addressed,
+    AudioChunk,
+    ClientFrame,
+    ClientOutput,
+    ImageOutput,
+    OutputEnd,
+    OutputError,
+    Segment,
+    TextDelta,
+    TokenDelta,
+    Usage,
+)
+from antiphon.messages.control import (
+    AbortRequest,
+    Counter,
+    Peer,
+    PeerDied,
+    ProcessDied,
+    Ready,
+    RequestAccepted,
+    RequestFailed,
+    RequestRejected,
+    RequestReleased,
+    StageEvent,
+    StageEventKind,
+    StartRequest,
+    StatsReport,
+    StopRequest,
+    SubmitRequest,
+    ToApiServer,
+    ToOrchestrator,
+    ToReplica,
+)
+from antiphon.messages.error_info import ErrorInfo
+from antiphon.messages.interstage import ChunkFlag, ChunkHeader, TensorSpec
+from antiphon.messages.params import RequestParams, SamplingParams, SpeechParams, TranscriptionParams
+
+ERROR = ErrorInfo("OverloadedError", "wait", "model", "overloaded", 2.5)
+PARAMS = RequestParams(
+    SamplingParams(7, 0.0, 0.5, 3, 0.1, 1.2, ("a", "ß"), True, 99),
+    SpeechParams("heart", 1.5, "en", 4),
+    TranscriptionParams("de", "davor", 0.2),
+)
+STATS = StatsReport("talker/0", (Counter("num", (("lane", "client"),), 1.5),))
+TO_ORCHESTRATOR: list[ToOrchestrator] = [
+    SubmitRequest("req-1", "api-server/0", "chat", frozenset({Modality.TEXT}), frozenset(Modality), PARAMS),
+    AbortRequest("req-1", "gone"),
+    StageEvent("req-1", 2, "talker/1", StageEventKind.FAILED, ERROR),
+    StageEvent("req-1", 0, "talker/1", StageEventKind.RELEASED),
+    Ready("talker/1", "ipc://a", "ipc://b", "ipc://c"),
+    ProcessDied("talker/1", "signal 9"),
+    STATS,
+]
+TO_REPLICA: list[ToReplica] = [
+    StartRequest("req-1", 3, "chat", PARAMS, (Peer("a->b", "a/0", "ipc://a"),), (Peer("b->c", "c/0", "x"),), "ipc://c"),
+    StopRequest("req-1", 3, "aborted"),
+    StopRequest("req-1", 3, "talker/0 failed it", ERROR),
+    PeerDied("ipc://t"),
+]
+TO_API_SERVER: list[ToApiServer] = [
+    RequestAccepted("req-1", 1, "talker/0", "ipc://t", ("thinker", "code2wav")),
+    RequestRejected("req-1", ERROR),
+    RequestFailed("req-1", ERROR),
+    RequestReleased("req-1"),
+    PeerDied("ipc://t"),
+    STATS,
+]
+OUTPUTS: list[ClientOutput] = [
+    TextDelta("Grüße"),
+    TokenDelta([1, 2, 3]),
+    AudioChunk(b"\x00\x01\xff", 24_000),
+    ImageOutput(bytes(12), 2, 2, 3),
+    Segment("word", 0.25, 1.5, "en"),
+    OutputEnd("length", Usage(1, 2, 3)),
+    OutputError(ERROR),
+]
+
+
+@pytest.mark.parametrize("message", TO_ORCHESTRATOR, ids=lambda message: type(message).__name__)
+def test_what_is_told_to_the_orchestrator_comes_back_equal(message: ToOrchestrator) -> None:
+    assert codec.TO_ORCHESTRATOR.decode(msgspec.msgpack.encode(message)) == message
+
+
+@pytest.mark.parametrize("message", TO_REPLICA, ids=lambda message: type(message).__name__)
+def test_what_is_told_to_a_replica_comes_back_equal(message: ToReplica) -> None:
+    assert codec.TO_REPLICA.decode(msgspec.msgpack.encode(message)) == message
+
+
+@pytest.mark.parametrize("message", TO_API_SERVER, ids=lambda message: type(message).__name__)
+def test_what_is_told_to_an_api_server_comes_back_equal(message: ToApiServer) -> None:
+    assert codec.TO_API_SERVER.decode(msgspec.msgpack.encode(message)) == message
+
+
+@pytest.mark.parametrize("output", OUTPUTS, ids=lambda output: type(output).__name__)
+def test_an_output_comes_back_equal_in_its_frame(output: ClientOutput) -> None:
+    frame = ClientFrame("talker/0", [Addressed("req-1", 1, output), Addressed("req-2", 0, TextDelta("other"))])
+    assert codec.CLIENT_FRAME.decode(msgspec.msgpack.encode(frame)) == frame
+
+
+def test_the_samples_above_leave_no_message_of_a_union_out() -> None:
+    for union, samples in (
+        (ToOrchestrator, TO_ORCHESTRATOR),
+        (ToReplica, TO_REPLICA),
+        (ToApiServer, TO_API_SERVER),
+        (ClientOutput, OUTPUTS),
+    ):
+        assert {type(sample) for sample in samples} == set(union.__args__)
+
+
+@pytest.mark.parametrize("flag", [ChunkFlag.END, ChunkFlag.ERROR, ChunkFlag.ABORT])
+def test_a_terminal_chunk_header_comes_back_equal_and_terminal(flag: ChunkFlag) -> None:
+    tensors = (TensorSpec("hidden", "float32", (4, 16), True), TensorSpec("doc", "uint8", (9,), False))
+    header = ChunkHeader("req-1", 2, "a->b", "a/0", 7, 12, 4, int(flag), tensors, ERROR)
+    decoded = msgspec.msgpack.decode(msgspec.msgpack.encode(header), type=ChunkHeader)
+    assert decoded == header
+    assert decoded.is_terminal
+
+
+def test_a_chunk_header_without_a_flag_is_not_terminal() -> None:
+    header = ChunkHeader("req-1", 0, "a->b", "a/0", 0)
+    assert not msgspec.msgpack.decode(msgspec.msgpack.encode(header), type=ChunkHeader).is_terminal
+
+
+def test_a_message_of_another_lane_is_refused() -> None:
+    with pytest.raises(msgspec.ValidationError):
+        codec.TO_REPLICA.decode(msgspec.msgpack.encode(RequestReleased("req-1")))
+    with pytest.raises(msgspec.ValidationError):
+        codec.TO_ORCHESTRATOR.decode(msgspec.msgpack.encode(StopRequest("req-1", 0, "aborted")))
+    with pytest.raises(msgspec.ValidationError):
+        codec.TO_API_SERVER.decode(msgspec.msgpack.encode(AbortRequest("req-1", "gone")))
+
+
+def test_a_bootstrap_file_gives_the_deployment_that_was_written(tmp_path: Path) -> None:
+    config = DeployConfig(
+        stages={"talker": StageDeploy(replicas=2, python="/usr/bin/python")},
+        edges={"thinker->talker": EdgeDeploy(rows=5, start_when=StartWhen.ALL_CHUNKS)},
+    )
+    bootstrap = Bootstrap("talker/1", "voice", config, "/run", "ipc://o", "ipc://c", "ipc://d", "ipc://e", 7)
+    bootstrap.write(tmp_path / "talker.json")
+    assert Bootstrap.read(str(tmp_path / "talker.json")) == bootstrap

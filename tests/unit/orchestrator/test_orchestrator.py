@@ -1,0 +1,453 @@
+"""The orchestrator against a recorder in place of its sockets."""
+
+import itertools
+from dataclasses import dataclass, field
+
+import msgspec
+import pytest
+
+from antiphon.config.pipeline import Modality
+from antiphon.errors import (
+    AntiphonError,
+    OverloadedError,
+    ReplicaDiedError,
+    RequestAbortedError,
+    StageError,
+    UnsupportedModalityError,
+)
+from antiphon.messages.control import (
+    AbortRequest,
+    Counter,
+    Peer,
+    PeerDied,
+    ProcessDied,
+    Ready,
+    RequestAccepted,
+    RequestFailed,
+    RequestRejected,
+    RequestReleased,
+    StageEvent,
+    StageEventKind,
+    StartRequest,
+    StatsReport,
+    StopRequest,
+    SubmitRequest,
+)
+from antiphon.messages.error_info import to_error, to_info
+from antiphon.messages.params import RequestParams, SpeechParams
+from antiphon.models.voice.pipeline import PIPELINE as VOICE
+from antiphon.orchestrator.admission import Admission
+from antiphon.orchestrator.orchestrator import Orchestrator
+from antiphon.transport.channel import ChannelFullError
+
+TEXT, AUDIO = frozenset({Modality.TEXT}), frozenset({Modality.AUDIO})
+STAGES = ("listener", "thinker", "talker", "code2wav")
+PARAMS = RequestParams(speech=SpeechParams("heart", 1.5))
+API = "ipc://api-server/0.control"
+Told = StartRequest | StopRequest | RequestAccepted | RequestRejected | RequestFailed | RequestReleased
+
+
+@dataclass
+class Bench:
+    """An orchestrator of `voice`, and everything it has sent but reports."""
+
+    max_inflight: int = 8
+    max_queue: int = 8
+    sent: list[tuple[str, Told]] = field(default_factory=list)
+    reports: list[tuple[str, StatsReport]] = field(default_factory=list)
+    others: list[tuple[str, msgspec.Struct]] = field(default_factory=list)
+    deaf: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        admission = Admission(max_inflight=self.max_inflight, max_queue=self.max_queue)
+        self.orchestrator = Orchestrator(VOICE, admission, self._record)
+
+    def _record(self, address: str, message: msgspec.Struct) -> None:
+        if address in self.deaf:
+            raise ChannelFullError(f"{address} does not read")
+        if isinstance(message, StatsReport):
+            self.reports.append((address, message))
+        elif isinstance(message, Told):
+            self.sent.append((address, message))
+        else:
+            self.others.append((address, message))
+
+    def join(self, *replicas: str, api_servers: tuple[str, ...] = ("api-server/0",)) -> "Bench":
+        for name in replicas:
+            self.orchestrator.handle(Ready(name, f"ipc://{name}.control", f"ipc://{name}.chunks"))
+        for name in api_servers:
+            self.orchestrator.handle(
+                Ready(name, f"ipc://{name}.control", f"ipc://{name}.chunks", f"ipc://{name}.client")
+            )
+        self.sent.clear()
+        return self
+
+    def submit(
+        self,
+        request_id: str,
+        task: str = "speech",
+        inputs: frozenset[Modality] = TEXT,
+        outputs: frozenset[Modality] = AUDIO,
+        api_server: str = "api-server/0",
+    ) -> None:
+        self.orchestrator.handle(SubmitRequest(request_id, api_server, task, inputs, outputs, PARAMS))
+
+    def event(self, request_id: str, replica: str, kind: str, error: AntiphonError | None = None) -> None:
+        info = to_info(error) if error is not None else None
+        self.orchestrator.handle(StageEvent(request_id, 0, replica, kind, info))
+
+    def release(self, request_id: str, *replicas: str) -> None:
+        for replica in replicas:
+            self.event(request_id, replica, StageEventKind.RELEASED)
+
+    def taken(self) -> list[tuple[str, Told]]:
+        """What was sent since the last call."""
+        sent, self.sent = self.sent, []
+        return sent
+
+    def starts(self) -> dict[str, StartRequest]:
+        """Address -> StartRequest, of what was sent since the last call."""
+        return {address: message for address, message in self.taken() if isinstance(message, StartRequest)}
+
+    def rejection(self, request_id: str) -> AntiphonError:
+        """The error of the only message sent since the last call."""
+        ((address, message),) = self.taken()
+        assert address == API and isinstance(message, RequestRejected) and message.request_id == request_id
+        return to_error(message.error)
+
+    def counters(self) -> dict[str, float]:
+        """The pools' own counters as the api-servers hear them."""
+        self.reports.clear()
+        self.orchestrator.report()
+        (pools,) = [report for address, report in self.reports if address == API and report.source == "pools"]
+        return {"/".join((c.name, *(value for _, value in c.labels))): c.value for c in pools.counters}
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench().join(*(f"{stage}/0" for stage in STAGES))
+
+
+def peer(edge: str, replica: str) -> Peer:
+    return Peer(edge, replica, f"ipc://{replica}.chunks")
+
+
+def test_a_chat_with_audio_starts_every_stage_with_its_neighbours(bench: Bench) -> None:
+    bench.submit("req-1", "chat", TEXT | AUDIO, TEXT | AUDIO)
+    client = "ipc://api-server/0.client"
+    chain = [peer(f"{a}->{b}", f"{a}/0") for a, b in itertools.pairwise(STAGES)]
+    onward = [peer(f"{a}->{b}", f"{b}/0") for a, b in itertools.pairwise(STAGES)]
+
+    def start(producer: Peer, consumers: tuple[Peer, ...], client_address: str) -> StartRequest:
+        return StartRequest("req-1", 0, "chat", PARAMS, (producer,), consumers, client_address)
+
+    assert bench.taken() == [
+        ("ipc://listener/0.control", start(Peer("client->listener", "api-server/0", ""), (onward[0],), "")),
+        ("ipc://thinker/0.control", start(chain[0], (onward[1],), client)),
+        ("ipc://talker/0.control", start(chain[1], (onward[2],), "")),
+        ("ipc://code2wav/0.control", start(chain[2], (), client)),
+        (API, RequestAccepted("req-1", 0, "listener/0", "ipc://listener/0.chunks", ("thinker", "code2wav"))),
+    ]
+
+
+def test_a_chat_of_text_only_starts_the_thinker_and_no_hand_off(bench: Bench) -> None:
+    bench.submit("req-1", "chat", TEXT, TEXT)
+    assert bench.taken() == [
+        (
+            "ipc://thinker/0.control",
+            StartRequest(
+                "req-1",
+                0,
+                "chat",
+                PARAMS,
+                (Peer("client->thinker", "api-server/0", ""),),
+                (),
+                "ipc://api-server/0.client",
+            ),
+        ),
+        (API, RequestAccepted("req-1", 0, "thinker/0", "ipc://thinker/0.chunks", ("thinker",))),
+    ]
+
+
+def test_a_request_is_released_when_its_last_replica_is(bench: Bench) -> None:
+    bench.submit("req-1")
+    bench.taken()
+    bench.event("req-1", "talker/0", StageEventKind.FIRST_OUTPUT)
+    bench.release("req-1", "talker/0")
+    assert bench.taken() == []
+    assert bench.orchestrator.num_open == 1
+    bench.release("req-1", "code2wav/0")
+    assert bench.taken() == [(API, RequestReleased("req-1"))]
+    assert bench.orchestrator.num_open == 0
+    counters = bench.counters()
+    assert counters["requests_inflight"] == counters["replica_inflight/talker/0"] == 0
+
+
+@pytest.mark.parametrize(
+    ("task", "inputs", "outputs"),
+    [
+        ("chat", TEXT, TEXT),
+        ("chat", TEXT | AUDIO, TEXT | AUDIO),
+        ("speech", TEXT, AUDIO),
+        ("transcription", AUDIO, TEXT),
+    ],
+)
+def test_a_request_takes_at_most_six_messages_per_stage(
+    bench: Bench, task: str, inputs: frozenset[Modality], outputs: frozenset[Modality]
+) -> None:
+    stages = VOICE.route(task, inputs, outputs).stages
+    before = bench.counters()["request_messages_total"]
+    bench.submit("req-1", task, inputs, outputs)
+    for stage in stages:
+        bench.event("req-1", f"{stage}/0", StageEventKind.FIRST_OUTPUT)
+        bench.release("req-1", f"{stage}/0")
+    handled = 1 + 2 * len(stages)
+    assert bench.counters()["request_messages_total"] - before == handled + len(bench.sent)
+    assert handled + len(bench.sent) == 3 + 3 * len(stages) <= 6 * len(stages)
+    assert bench.orchestrator.num_open == 0
+
+
+def test_an_aborted_request_takes_at_most_six_messages_per_stage(bench: Bench) -> None:
+    bench.submit("req-1")
+    bench.orchestrator.handle(AbortRequest("req-1", "gone"))
+    bench.release("req-1", "talker/0", "code2wav/0")
+    assert bench.counters()["request_messages_total"] == 4 + len(bench.sent) <= 12
+    assert bench.orchestrator.num_open == 0
+
+
+def test_a_request_is_rejected_and_nothing_stays_bound_if_a_stage_has_no_replica() -> None:
+    bench = Bench().join("talker/0")
+    bench.submit("req-1")
+    error = bench.rejection("req-1")
+    assert isinstance(error, OverloadedError)
+    assert "stage code2wav has no live replica" in error.message
+    counters = bench.counters()
+    assert counters["requests_inflight"] == counters["replica_inflight/talker/0"] == 0
+    assert (counters["replicas_live/talker"], counters["replicas_live/code2wav"]) == (1, 0)
+    assert bench.orchestrator.num_open == 0
+
+
+@pytest.mark.parametrize(
+    ("task", "inputs"), [("speech", AUDIO), ("speech", frozenset()), ("image", TEXT)], ids=["audio", "none", "task"]
+)
+def test_a_request_that_no_route_serves_is_rejected(bench: Bench, task: str, inputs: frozenset[Modality]) -> None:
+    bench.submit("req-1", task, inputs)
+    assert isinstance(bench.rejection("req-1"), UnsupportedModalityError)
+    assert bench.counters()["requests_inflight"] == 0
+
+
+def test_a_request_of_an_unknown_api_server_is_ignored(bench: Bench) -> None:
+    bench.submit("req-1", api_server="api-server/7")
+    assert bench.taken() == []
+    assert bench.orchestrator.num_open == 0
+
+
+def test_two_replicas_share_the_requests_by_load() -> None:
+    bench = Bench().join("talker/0", "talker/1", "code2wav/0")
+    entries = []
+    for name in ("req-1", "req-2", "req-3"):
+        bench.submit(name)
+        (accepted,) = [message for _, message in bench.taken() if isinstance(message, RequestAccepted)]
+        entries.append(accepted.entry_replica)
+    assert entries == ["talker/0", "talker/1", "talker/0"]
+    bench.release("req-1", "talker/0")
+    bench.release("req-3", "talker/0")
+    bench.taken()
+    bench.submit("req-4")
+    bench.submit("req-5")
+    starts = [address for address, message in bench.taken() if isinstance(message, StartRequest)]
+    assert [address for address in starts if "talker" in address] == [
+        "ipc://talker/0.control",
+        "ipc://talker/1.control",
+    ]
+
+
+def test_peers_are_the_replicas_that_this_request_is_bound_to() -> None:
+    bench = Bench().join("talker/0", "code2wav/0", "code2wav/1")
+    bench.submit("req-1")
+    bench.taken()
+    bench.submit("req-2")
+    starts = bench.starts()
+    assert starts["ipc://talker/0.control"].consumers == (peer("talker->code2wav", "code2wav/1"),)
+    assert starts["ipc://code2wav/1.control"].producers == (peer("talker->code2wav", "talker/0"),)
+
+
+def two_at_a_time() -> Bench:
+    return Bench(max_inflight=2, max_queue=2).join("talker/0", "code2wav/0")
+
+
+def test_requests_beyond_the_places_wait_and_run_in_order() -> None:
+    bench = two_at_a_time()
+    for name in ("req-1", "req-2", "req-3", "req-4"):
+        bench.submit(name)
+    accepted = [message.request_id for _, message in bench.taken() if isinstance(message, RequestAccepted)]
+    assert accepted == ["req-1", "req-2"]
+    bench.release("req-2", "talker/0", "code2wav/0")
+    sent = bench.taken()
+    assert sent[0] == (API, RequestReleased("req-2"))
+    assert [message.request_id for _, message in sent if isinstance(message, RequestAccepted)] == ["req-3"]
+    counters = bench.counters()
+    assert (counters["requests_inflight"], counters["requests_queued"]) == (2, 1)
+
+
+def test_a_request_beyond_the_queue_is_told_when_to_come_back() -> None:
+    bench = two_at_a_time()
+    for name in ("req-1", "req-2", "req-3", "req-4"):
+        bench.submit(name)
+    bench.taken()
+    bench.submit("req-5")
+    error = bench.rejection("req-5")
+    assert isinstance(error, OverloadedError)
+    assert error.retry_after_s >= 1.0
+    assert bench.orchestrator.num_open == 4
+
+
+def test_a_queued_request_whose_stage_has_died_is_rejected_when_its_turn_comes() -> None:
+    bench = Bench(max_inflight=1).join("talker/0", "code2wav/0")
+    bench.submit("req-1")
+    bench.submit("req-2")
+    bench.taken()
+    bench.orchestrator.handle(ProcessDied("code2wav/0", "signal 9"))
+    bench.release("req-1", "talker/0")
+    rejected = [message for _, message in bench.taken() if isinstance(message, RequestRejected)]
+    assert [message.request_id for message in rejected] == ["req-2"]
+    assert bench.counters()["requests_inflight"] == 0
+
+
+@pytest.mark.parametrize("max_inflight", [1, 2], ids=["queued", "running"])
+def test_an_id_that_is_in_use_is_not_taken_twice(max_inflight: int) -> None:
+    bench = Bench(max_inflight=max_inflight).join("talker/0", "code2wav/0")
+    bench.submit("req-1")
+    bench.submit("req-2")
+    bench.taken()
+    bench.submit("req-2")
+    assert "req-2 is still in use" in bench.rejection("req-2").message
+    for name in ("req-1", "req-2"):
+        bench.release(name, "talker/0", "code2wav/0")
+    counters = bench.counters()
+    assert counters["requests_inflight"] == counters["replica_inflight/talker/0"] == bench.orchestrator.num_open == 0
+
+
+def test_an_abort_of_a_running_request_stops_its_replicas_and_ends_with_their_release(bench: Bench) -> None:
+    bench.submit("req-1")
+    bench.submit("req-2")
+    bench.taken()
+    bench.orchestrator.handle(AbortRequest("req-1", "its client has gone"))
+    stop = StopRequest("req-1", 0, "its client has gone")
+    assert bench.taken() == [("ipc://code2wav/0.control", stop), ("ipc://talker/0.control", stop)]
+    bench.orchestrator.handle(AbortRequest("req-1", "again"))
+    assert bench.taken() == []
+    bench.release("req-1", "talker/0", "code2wav/0")
+    assert bench.taken() == [(API, RequestReleased("req-1"))]
+    assert bench.orchestrator.num_open == 1
+
+
+def test_an_abort_of_a_waiting_request_takes_it_out_and_is_answered() -> None:
+    bench = Bench(max_inflight=1).join("talker/0", "code2wav/0")
+    bench.submit("req-1")
+    bench.submit("req-2")
+    bench.taken()
+    bench.orchestrator.handle(AbortRequest("req-2", "it was not admitted in time"))
+    error = bench.rejection("req-2")
+    assert isinstance(error, RequestAbortedError)
+    assert "it was not admitted in time" in error.message
+    bench.release("req-1", "talker/0", "code2wav/0")
+    assert bench.taken() == [(API, RequestReleased("req-1"))]
+    assert bench.orchestrator.num_open == 0
+
+
+def test_an_abort_of_an_unknown_or_ended_request_is_ignored(bench: Bench) -> None:
+    bench.orchestrator.handle(AbortRequest("req-9", "gone"))
+    bench.submit("req-1")
+    bench.release("req-1", "talker/0", "code2wav/0")
+    bench.taken()
+    bench.orchestrator.handle(AbortRequest("req-1", "gone"))
+    bench.release("req-1", "talker/0")
+    assert bench.taken() == []
+    assert bench.counters()["requests_inflight"] == 0
+
+
+def test_a_stages_failure_is_told_to_the_client_and_the_others_are_stopped(bench: Bench) -> None:
+    bench.submit("req-1")
+    bench.taken()
+    error = to_info(StageError("no voice"))
+    bench.event("req-1", "talker/0", StageEventKind.FAILED, StageError("no voice"))
+    assert bench.taken() == [
+        (API, RequestFailed("req-1", error)),
+        ("ipc://code2wav/0.control", StopRequest("req-1", 0, "talker/0 failed it", error)),
+    ]
+
+
+def test_a_dead_replica_fails_its_own_requests_only() -> None:
+    bench = Bench().join("talker/0", "talker/1", "code2wav/0")
+    bench.submit("req-1")
+    bench.submit("req-2")
+    bench.taken()
+    bench.orchestrator.handle(ProcessDied("talker/1", "signal 9"))
+    failures = [(address, m) for address, m in bench.taken() if isinstance(m, RequestFailed | StopRequest)]
+    assert [(address, message.request_id) for address, message in failures] == [
+        (API, "req-2"),
+        ("ipc://code2wav/0.control", "req-2"),
+    ]
+    failure = failures[0][1]
+    assert isinstance(failure, RequestFailed) and isinstance(to_error(failure.error), ReplicaDiedError)
+    bench.release("req-2", "code2wav/0")
+    assert bench.taken() == [(API, RequestReleased("req-2"))]
+    bench.release("req-1", "talker/0", "code2wav/0")
+    assert bench.taken() == [(API, RequestReleased("req-1"))]
+    counters = bench.counters()
+    assert counters["requests_inflight"] == counters["replica_inflight/code2wav/0"] == 0
+
+
+def test_everybody_left_is_told_which_peer_has_died(bench: Bench) -> None:
+    bench.orchestrator.handle(ProcessDied("talker/0", "signal 9"))
+    told = {address for address, message in bench.others if message == PeerDied("ipc://talker/0.chunks")}
+    assert told == {API, *(f"ipc://{stage}/0.control" for stage in STAGES if stage != "talker")}
+
+
+def test_a_replica_that_comes_back_is_bound_again() -> None:
+    bench = Bench().join("talker/0", "code2wav/0")
+    bench.submit("req-1")
+    bench.orchestrator.handle(ProcessDied("talker/0", "signal 9"))
+    bench.release("req-1", "code2wav/0")
+    bench.join("talker/0", api_servers=())
+    bench.submit("req-2")
+    assert set(bench.starts()) == {"ipc://talker/0.control", "ipc://code2wav/0.control"}
+    assert bench.counters()["replica_inflight/talker/0"] == 1
+
+
+def test_the_death_of_an_api_server_aborts_its_requests_only() -> None:
+    bench = Bench(max_inflight=2, max_queue=8).join(
+        "talker/0", "code2wav/0", api_servers=("api-server/0", "api-server/1")
+    )
+    for name, server in (("req-1", 0), ("req-2", 1), ("req-3", 1), ("req-4", 0)):
+        bench.submit(name, api_server=f"api-server/{server}")
+    bench.taken()
+    bench.orchestrator.handle(ProcessDied("api-server/1", "signal 9"))
+    requests = [message for _, message in bench.taken() if isinstance(message, StopRequest)]
+    assert [message.request_id for message in requests] == ["req-2", "req-2"]
+    assert bench.orchestrator.num_open == 3, "req-3 no longer waits"
+    bench.release("req-2", "talker/0", "code2wav/0")
+    accepted = [message.request_id for _, message in bench.taken() if isinstance(message, RequestAccepted)]
+    assert accepted == ["req-4"]
+
+
+def test_a_process_that_does_not_read_harms_nobody_else(bench: Bench) -> None:
+    bench.deaf.add("ipc://talker/0.control")
+    bench.submit("req-1")
+    assert [address for address, _ in bench.taken()] == ["ipc://code2wav/0.control", API]
+    bench.submit("req-2", "chat", TEXT, TEXT)
+    assert [address for address, _ in bench.taken()] == ["ipc://thinker/0.control", API]
+
+
+def test_the_last_report_of_each_live_process_is_passed_on(bench: Bench) -> None:
+    for value in (1.0, 2.0):
+        bench.orchestrator.handle(StatsReport("talker/0", (Counter("steps", (), value),)))
+    bench.reports.clear()
+    bench.orchestrator.report()
+    assert (API, StatsReport("talker/0", (Counter("steps", (), 2.0),))) in bench.reports
+    assert len([report for _, report in bench.reports if report.source == "talker/0"]) == 1
+    bench.orchestrator.handle(ProcessDied("talker/0", "signal 9"))
+    bench.reports.clear()
+    bench.orchestrator.report()
+    assert not [report for _, report in bench.reports if report.source == "talker/0"]
