@@ -8,7 +8,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from antiphon.config.pipeline import StartWhen
+from antiphon.config.pipeline import EngineKind, StartWhen
 
 Count = Annotated[int, Meta(ge=1, le=10**9)]
 CountOrNone = Annotated[int, Meta(ge=0, le=10**9)]
@@ -50,7 +50,10 @@ class ConnectorDeploy:
 
 @dataclass(frozen=True)
 class StageDeploy:
-    """One stage. python "" = the launcher's interpreter; 0 = the pipeline's own value; model "" = the packaged one."""
+    """One stage. python "" = the launcher's interpreter; model "" = the packaged one; 0 = the pipeline's own value.
+
+    engine: another engine than the pipeline's, where the stage offers it. dtype "" = float32 on cpu, else bfloat16.
+    """
 
     replicas: Count = 1
     device: str = "cpu"
@@ -59,6 +62,10 @@ class StageDeploy:
     model: str = ""
     max_num_seqs: CountOrNone = 0
     max_batch_size: CountOrNone = 0
+    max_num_batched_tokens: CountOrNone = 0
+    num_kv_blocks: CountOrNone = 0
+    dtype: str = ""
+    engine: EngineKind | None = None
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ class EngineKind(StrEnum):
     """Which StageEngine runs a stage."""
 
     GENERATION = "generation"
+    AUTOREGRESSIVE = "autoregressive"
     LLAMA_CPP = "llama_cpp"
 
 
@@ -110,10 +111,11 @@ class OutputSpec:
 class StageSpec:
     """One network (or processing step) in a process of its own.
 
-    `model` is "package.module:Class", imported only in the stage's process. `max_num_seqs` bounds the
-    requests that are in the engine at once, `max_batch_size` those of one step, `threads`
-    the CPU threads of the network. `entry_start_when` is the
-    start_when of a client's input, where requests enter at this stage.
+    `model` is "package.module:Class", imported only in the stage's process. `max_num_seqs` bounds the requests that
+    are in the engine at once, `max_batch_size` those of one step, `threads` the CPU threads of the network.
+    max_num_batched_tokens (positions per step) and num_kv_blocks (of 16 positions) bound an autoregressive stage.
+    `alternatives`: other engines that an operator may choose, with their models. `entry_start_when` is the start_when
+    of a client's input, where requests enter at this stage.
     """
 
     name: str
@@ -123,6 +125,9 @@ class StageSpec:
     max_num_seqs: int = 32
     max_batch_size: int = 8
     threads: int = 1
+    max_num_batched_tokens: int = 2048
+    num_kv_blocks: int = 512
+    alternatives: dict[EngineKind, str] = field(default_factory=dict)
     entry_start_when: StartWhen = StartWhen.FIRST_CHUNK
 
     def output(self, key: str) -> OutputSpec | None:

@@ -44,13 +44,18 @@ class Deployment:
     settings: tuple[Setting, ...]
 
     def stage_spec(self, name: str) -> StageSpec:
-        """The stage with the operator's batch limits."""
+        """The stage with the operator's engine and limits."""
         spec, deploy = self.pipeline.stage(name), self.config.stages[name]
+        engine = deploy.engine or spec.engine
         return dataclasses.replace(
             spec,
+            engine=engine,
+            model=spec.alternatives.get(engine, spec.model),
             max_num_seqs=deploy.max_num_seqs or spec.max_num_seqs,
             max_batch_size=deploy.max_batch_size or spec.max_batch_size,
             threads=deploy.threads or spec.threads,
+            max_num_batched_tokens=deploy.max_num_batched_tokens or spec.max_num_batched_tokens,
+            num_kv_blocks=deploy.num_kv_blocks or spec.num_kv_blocks,
         )
 
     def chunk_plan(self, edge: EdgeSpec) -> ChunkPlan:
@@ -91,7 +96,19 @@ def resolve(
     config = msgspec.convert(tree, DeployConfig, strict=True)
     if config.pipeline not in (pipeline.name, reference):
         raise ConfigError([f"these settings are for pipeline {config.pipeline!r}, and this is {pipeline.name!r}"])
+    if problems := _engine_problems(pipeline, config):
+        raise ConfigError(problems)
     return Deployment(reference, pipeline, config, tuple(given))
+
+
+def _engine_problems(pipeline: PipelineSpec, config: DeployConfig) -> list[str]:
+    """Stages that are to run on an engine they do not offer."""
+    problems = []
+    for stage in pipeline.stages:
+        engine, offered = config.stages[stage.name].engine, (stage.engine, *stage.alternatives)
+        if engine is not None and engine not in offered:
+            problems.append(f"stages.{stage.name}.engine={engine}: this stage offers {', '.join(offered)}")
+    return problems
 
 
 def parse_settings(assignments: tuple[str, ...]) -> tuple[Setting, ...]:

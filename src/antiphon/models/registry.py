@@ -17,6 +17,7 @@ from antiphon.errors import ConfigError
 
 BUILT_IN = {
     "voice": "antiphon.models.voice.pipeline:PIPELINE",
+    "hf-text": "antiphon.models.hf_text.pipeline:PIPELINE",
     "sim-relay": "antiphon.models.simulated.pipeline:PIPELINE",
 }
 

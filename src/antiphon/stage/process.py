@@ -35,6 +35,10 @@ def make_engine(spec: StageSpec, context: ModelContext) -> StageEngine:
         case EngineKind.GENERATION:
             scheduler = GenerationScheduler(max_num_seqs=spec.max_num_seqs, max_batch_size=spec.max_batch_size)
             return GenerationEngine(model_class(), context, scheduler)
+        case EngineKind.AUTOREGRESSIVE:
+            from antiphon.stage.engine.autoregressive import AutoregressiveEngine
+
+            return AutoregressiveEngine(model_class(), context, spec)
         case EngineKind.LLAMA_CPP:
             from antiphon.stage.engine.llama_cpp import LlamaCppEngine
 
@@ -51,7 +55,7 @@ class StageProcess:
         self._spec = deployment.stage_spec(stage)
         deploy = config.stages[stage]
         private_path = f"{bootstrap.run_directory}/{bootstrap.name.replace('/', '.')}"
-        context = ModelContext(deploy.device, self._spec.threads, deploy.model, private_path)
+        context = ModelContext(deploy.device, self._spec.threads, deploy.model, private_path, deploy.dtype)
         self._engine = make_engine(self._spec, context)
         self._control = Inlet(bootstrap.control_address, codec.TO_REPLICA)
         self._connector = make_connector(

@@ -50,6 +50,7 @@ THINKER = StageSpec(
     outputs=(OutputSpec("text", Lane.BOTH, "uint8", client=ClientKind.TEXT),),
     max_num_seqs=8,
     threads=2,
+    alternatives={EngineKind.AUTOREGRESSIVE: "antiphon.models.hf_text.thinker:Thinker"},
     entry_start_when=StartWhen.ALL_CHUNKS,
 )
 

@@ -35,11 +35,15 @@ class KVLayout:
 
 @dataclass(frozen=True)
 class SamplingRules:
-    """What the model adds to the request's own SamplingParams."""
+    """What the model adds to the request's own SamplingParams.
+
+    prompt_ids: the prompt's tokens, if it is made of tokens; the repetition penalty counts them.
+    """
 
     stop_ids: frozenset[int] = frozenset()
     suppressed_ids: tuple[int, ...] = ()
     min_new_tokens: int = 0
+    prompt_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -114,6 +118,6 @@ class AutoregressiveModel(Protocol[State]):
     def accept(self, batch: list[Accepted[State]]) -> list[StageOutput]:
         """Take in what the step made, one entry per span: append tokens to the states, say what goes where.
 
-        `finished` may be set to end a sequence for a reason of the model's own (a stop string); where finish_reason
-        is set the engine ends the sequence in any case.
+        Where finish_reason is set the output must be `finished`; it may be so elsewhere too, to end a sequence for a
+        reason of the model's own (a stop string).
         """

@@ -19,12 +19,14 @@ class ModelContext:
     """What a model is told at load: device name, threads, and a checkpoint path ("" = the packaged one).
 
     private_path: prefix for files of this replica in the server's private run directory, which goes with the server.
+    dtype: of weights and activations, "" = the device's default.
     """
 
     device: str
     num_threads: int
     model_path: str
     private_path: str
+    dtype: str = ""
 
 
 @dataclass(frozen=True)

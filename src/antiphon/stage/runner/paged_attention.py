@@ -66,7 +66,10 @@ class PagedStep:
     def attend(
         self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float | None
     ) -> torch.Tensor:
-        """query [1, num_heads, T, head_dim], key and value [1, num_kv_heads, T, head_dim] -> [1, T, num_heads, head_dim]."""
+        """query [1, num_heads, n, head_dim], key, value [1, num_kv_heads, n, head_dim] -> [1, n, num_heads, head_dim].
+
+        n: positions of all sequences, in the batch's order. layer: index in the cache.
+        """
         keys, values = self._cache.keys[layer], self._cache.values[layer]
         keys[self._new_slots] = key[0].transpose(0, 1)
         values[self._new_slots] = value[0].transpose(0, 1)

@@ -1,0 +1,35 @@
+"""The `hf-text` pipeline: any decoder-only `transformers` checkpoint as a single stage, text in and text out.
+
+In: nothing. Out: PIPELINE. Importing this module imports no model.
+Set stages.thinker.model to a checkpoint folder or a GGUF file; without it SmolLM2-135M is served.
+"""
+
+from antiphon.config.pipeline import (
+    ClientKind,
+    EngineKind,
+    Lane,
+    Modality,
+    OutputSpec,
+    PipelineSpec,
+    StageSpec,
+    StartWhen,
+    TaskSpec,
+)
+
+THINKER = StageSpec(
+    name="thinker",
+    engine=EngineKind.AUTOREGRESSIVE,
+    model="antiphon.models.hf_text.thinker:Thinker",
+    outputs=(OutputSpec("text", Lane.CLIENT, "uint8", client=ClientKind.TEXT),),
+    threads=2,
+    entry_start_when=StartWhen.ALL_CHUNKS,
+)
+
+PIPELINE = PipelineSpec(
+    name="hf-text",
+    stages=(THINKER,),
+    edges=(),
+    tasks=(TaskSpec("chat", entries={Modality.TEXT: "thinker"}, finals={Modality.TEXT: "thinker"}),),
+    frontend="antiphon.models.voice.frontend:VoiceFrontend",
+    extra="hf",
+)

@@ -1,0 +1,148 @@
+"""A decoder-only `transformers` checkpoint on the autoregressive engine, as a thinker.
+
+In: `messages` uint8 [num_bytes], a JSON list of {"role", "content"}. Out: `text`, to the client and, if one is bound,
+to the talker. The checkpoint is a folder or a GGUF file; "" is the packaged SmolLM2-135M.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import torch
+from tokenizers.decoders import DecodeStream
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+
+from antiphon.errors import ConfigError, InvalidRequestError
+from antiphon.messages.client import TextDelta, Usage
+from antiphon.messages.params import SamplingParams
+from antiphon.models.hf_text.stop_strings import StopStrings
+from antiphon.models.voice.weights import model_path, smollm2_gguf
+from antiphon.stage.engine.autoregressive_model import Accepted, KVLayout, SamplingRules, Span, StepTensors
+from antiphon.stage.engine.generation_model import ModelContext
+from antiphon.stage.request import Arrays, StageOutput, StageRequest
+from antiphon.stage.runner.device import Device
+from antiphon.stage.runner.paged_attention import NAME, PagedStep
+
+
+@dataclass
+class ThinkerState:
+    """A conversation's tokens: the prompt's, then those that were sampled."""
+
+    stop_strings: StopStrings
+    decoder: DecodeStream
+    ids: list[int] = field(default_factory=list)
+    num_prompt: int = 0
+
+
+class Thinker:
+    """Owns the network and its tokenizer."""
+
+    kv_layout: KVLayout
+
+    def load(self, context: ModelContext, device: Device) -> None:
+        """Load network, tokenizer and generation config; ConfigError if the checkpoint is not usable."""
+        path = Path(model_path(context.model_path, smollm2_gguf()))
+        folder, gguf = (str(path.parent), path.name) if path.is_file() else (str(path), None)
+        self._tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=gguf, local_files_only=True)
+        if not isinstance(self._tokenizer, PreTrainedTokenizerFast):
+            raise ConfigError([f"{path}: only fast tokenizers (tokenizer.json) are served"])
+        self._network = AutoModelForCausalLM.from_pretrained(
+            folder, gguf_file=gguf, dtype=device.dtype, attn_implementation=NAME, local_files_only=True
+        )
+        as_module: torch.nn.Module = self._network
+        as_module.eval().to(device.torch_device)
+        config = self._network.config
+        heads = config.num_attention_heads
+        head_dim = (
+            config.head_dim if "head_dim" in config.to_dict() and config.head_dim else config.hidden_size // heads
+        )
+        self.kv_layout = KVLayout(config.num_hidden_layers, config.num_key_value_heads, head_dim, device.dtype)
+        self._max_positions = int(config.max_position_embeddings)
+        eos = self._network.generation_config.eos_token_id
+        self._stop_ids = frozenset([eos] if isinstance(eos, int) else eos or [self._tokenizer.eos_token_id])
+        self._device = device.torch_device
+
+    def open(self, request: StageRequest) -> ThinkerState:
+        """No tokens yet."""
+        return ThinkerState(StopStrings(request.params.sampling.stop), DecodeStream(skip_special_tokens=True))
+
+    def receive(self, request: StageRequest, state: ThinkerState, rows: dict[str, Arrays], ended: bool) -> None:
+        """The whole conversation comes at once (its edges start at ALL_CHUNKS)."""
+        document = next((arrays["messages"] for arrays in rows.values() if arrays), None)
+        if document is None:
+            return
+        messages = msgspec.json.decode(document.tobytes(), type=list[dict[str, str]])
+        state.ids = self._tokenize(messages)
+        state.num_prompt = len(state.ids)
+        if state.num_prompt >= self._max_positions:
+            raise InvalidRequestError(
+                f"the conversation has {state.num_prompt} tokens; the model's context is {self._max_positions}",
+                param="messages",
+                code="context_length_exceeded",
+            )
+
+    def rules(self, request: StageRequest, state: ThinkerState) -> SamplingRules:
+        """The checkpoint's end tokens."""
+        return SamplingRules(stop_ids=self._stop_ids, prompt_ids=tuple(state.ids[: state.num_prompt]))
+
+    def sampling(self, request: StageRequest, state: ThinkerState) -> SamplingParams:
+        """As asked, but never beyond the model's context."""
+        params = request.params.sampling
+        room = self._max_positions - state.num_prompt
+        return msgspec.structs.replace(params, max_tokens=min(params.max_tokens, room))
+
+    def num_positions(self, state: ThinkerState) -> int:
+        """Every token so far."""
+        return len(state.ids)
+
+    def forward(self, spans: list[Span[ThinkerState]], step: PagedStep) -> StepTensors:
+        """One pass over all spans; logits at the last position of those that sample."""
+        ids = [token for span in spans for token in span.state.ids[span.start : span.stop]]
+        positions = [position for span in spans for position in range(span.start, span.stop)]
+        lasts = np.cumsum([span.stop - span.start for span in spans]) - 1
+        sampled = [int(last) for last, span in zip(lasts, spans, strict=True) if span.samples]
+        output = self._network(
+            input_ids=torch.tensor([ids], device=self._device),
+            position_ids=torch.tensor([positions], device=self._device),
+            use_cache=False,
+            logits_to_keep=torch.tensor(sampled, dtype=torch.int64, device=self._device),
+            paged_step=step,
+        )
+        return StepTensors(logits=output.logits[0])
+
+    def accept(self, batch: list[Accepted[ThinkerState]]) -> list[StageOutput]:
+        """Append each token and give out the text it completes."""
+        return [self._accept(entry) for entry in batch]
+
+    def _accept(self, entry: Accepted[ThinkerState]) -> StageOutput:
+        state, token = entry.state, entry.token
+        if token is None:
+            return StageOutput()
+        state.ids.append(token)
+        is_end = entry.finish_reason == "stop"
+        piece = "" if is_end else state.decoder.step(self._tokenizer.backend_tokenizer, token) or ""
+        text = state.stop_strings.push(piece)
+        finished = entry.finish_reason is not None or state.stop_strings.has_stopped
+        if finished:
+            text += state.stop_strings.finish()
+        return self._output(entry, text, finished)
+
+    def _output(self, entry: Accepted[ThinkerState], text: str, finished: bool) -> StageOutput:
+        state = entry.state
+        handoff = {}
+        if text and "talker" in entry.request.consumers:
+            handoff = {"talker": {"text": np.frombuffer(text.encode(), np.uint8)}}
+        return StageOutput(
+            handoff=handoff,
+            client=(TextDelta(text),) if text else (),
+            finished=finished,
+            finish_reason=entry.finish_reason or "stop",
+            usage=Usage(state.num_prompt, len(state.ids) - state.num_prompt),
+        )
+
+    def _tokenize(self, messages: list[dict[str, str]]) -> list[int]:
+        if self._tokenizer.chat_template is None:
+            return list(self._tokenizer("\n".join(message["content"] for message in messages))["input_ids"])
+        text = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])

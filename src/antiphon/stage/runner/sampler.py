@@ -1,0 +1,97 @@
+"""Sampling: logits of a batch -> one token per sequence, by each request's own parameters and random stream.
+
+In: logits [num_sequences, vocab_size]. Out: token ids. A sequence's stream depends on its seed and its own draws only.
+Does not know: models, scheduling, stop conditions.
+
+Order, as in transformers: repetition penalty (Keskar et al. 2019), suppressed ids, temperature, top-k, top-p (Holtzman
+et al. 2020), min-p (Nguyen et al. 2024).
+"""
+
+import torch
+
+from antiphon.messages.params import SamplingParams
+from antiphon.stage.engine.autoregressive_model import SamplingRules
+
+_NEVER = float("-inf")
+
+
+class SequenceSampler:
+    """Owns one sequence's random stream and the tokens it has sampled."""
+
+    def __init__(self, params: SamplingParams, rules: SamplingRules) -> None:
+        self.params = params
+        self.rules = rules
+        self.num_sampled = 0
+        self._seen = set(rules.prompt_ids) if params.repetition_penalty != 1.0 else set()
+        self._suppressed = sorted(set(rules.suppressed_ids))
+        self._random = torch.Generator()
+        if params.seed is None:
+            self._random.seed()
+        else:
+            self._random.manual_seed(params.seed)
+
+    @property
+    def is_plain_greedy(self) -> bool:
+        """True if the token is the argmax of the raw logits."""
+        return self.params.temperature == 0 and not self._suppressed_now() and self.params.repetition_penalty == 1.0
+
+    def sample(self, logits: torch.Tensor) -> int:
+        """logits: [vocab_size], not changed. The next token."""
+        logits = logits.float().clone()
+        if self.params.repetition_penalty != 1.0 and self._seen:
+            seen = torch.tensor(sorted(self._seen), device=logits.device)
+            scores = logits[seen]
+            penalty = self.params.repetition_penalty
+            logits[seen] = torch.where(scores < 0, scores * penalty, scores / penalty)
+        if suppressed := self._suppressed_now():
+            logits[suppressed] = _NEVER
+        return self._greedy(logits) if self.params.temperature == 0 else self._draw(logits)
+
+    def took(self, token: int) -> None:
+        """`token` is the sequence's next one."""
+        self.num_sampled += 1
+        if self.params.repetition_penalty != 1.0:
+            self._seen.add(token)
+
+    def finish_reason(self, token: int) -> str | None:
+        """Why `token` (already counted by `took`) ends the sequence, or None."""
+        if token in self.rules.stop_ids and not self.params.ignore_eos:
+            return "stop"
+        return "length" if self.num_sampled >= self.params.max_tokens else None
+
+    def _suppressed_now(self) -> list[int]:
+        if self.num_sampled < self.rules.min_new_tokens:
+            return [*self._suppressed, *self.rules.stop_ids]
+        return self._suppressed
+
+    @staticmethod
+    def _greedy(logits: torch.Tensor) -> int:
+        return int(logits.argmax())
+
+    def _draw(self, logits: torch.Tensor) -> int:
+        params = self.params
+        ordered, ids = torch.sort(logits / params.temperature, descending=True)
+        if params.top_k > 0:
+            ordered, ids = ordered[: params.top_k], ids[: params.top_k]
+        probabilities = torch.softmax(ordered, dim=-1)
+        if params.top_p < 1.0:
+            before = torch.cumsum(probabilities, dim=-1) - probabilities
+            probabilities = torch.where(before < params.top_p, probabilities, 0.0)
+        if params.min_p > 0.0:
+            probabilities = torch.where(probabilities >= params.min_p * probabilities[0], probabilities, 0.0)
+        cumulative = torch.cumsum(probabilities.double().cpu(), dim=-1)
+        point = torch.rand((), generator=self._random, dtype=torch.float64) * cumulative[-1]
+        index = int(torch.searchsorted(cumulative, point, right=True))
+        return int(ids[min(index, len(ids) - 1)])
+
+
+def sample_batch(logits: torch.Tensor, samplers: list[SequenceSampler]) -> list[int]:
+    """logits: [len(samplers), vocab_size]. One token per sequence; counts it as taken."""
+    best = logits.argmax(dim=-1).tolist()
+    tokens = [
+        token if sampler.is_plain_greedy else sampler.sample(row)
+        for token, row, sampler in zip(best, logits, samplers, strict=True)
+    ]
+    for token, sampler in zip(tokens, samplers, strict=True):
+        sampler.took(token)
+    return tokens

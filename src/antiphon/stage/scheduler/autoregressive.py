@@ -1,0 +1,161 @@
+"""The scheduler of the autoregressive engine: continuous batching with chunked prefill and preemption by recompute.
+
+In: sequences and how many positions of each could be computed. Out: the spans of the next step.
+Does not know: tensors, models, tokens.
+
+A step has at most max_num_batched_tokens positions, decodes (one position) before prefills, older sequences first.
+If blocks run out, the newest running sequence yields: its blocks are freed, it waits first in the queue, and computes
+its positions again when there is room.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from antiphon.errors import StageError
+from antiphon.stage.request import StageRequest
+from antiphon.stage.scheduler.block_pool import BlockPool
+
+
+@dataclass(eq=False)
+class Sequence:
+    """One request's place in the KV cache. Positions [0, num_computed) are in `blocks`."""
+
+    request: StageRequest
+    blocks: list[int] = field(default_factory=list)
+    num_computed: int = 0
+
+
+@dataclass(frozen=True)
+class ScheduledSpan:
+    """Positions [start, stop) of `sequence` are computed in this step."""
+
+    sequence: Sequence
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """One step's spans, and the sequences that can never fit."""
+
+    spans: tuple[ScheduledSpan, ...]
+    failed: tuple[tuple[Sequence, StageError], ...] = ()
+
+
+class AutoregressiveScheduler:
+    """Owns the running sequences in order of arrival (at most max_num_seqs), the waiting ones, and the block pool."""
+
+    def __init__(
+        self,
+        pool: BlockPool,
+        *,
+        max_num_seqs: int,
+        max_num_batched_tokens: int,
+        num_positions: Callable[[Sequence], int],
+    ) -> None:
+        self._pool = pool
+        self._max_num_seqs = max_num_seqs
+        self._max_num_batched_tokens = max_num_batched_tokens
+        self._num_positions = num_positions
+        self._running: list[Sequence] = []
+        self._waiting: deque[Sequence] = deque()
+        self.num_preemptions = 0
+
+    def add(self, sequence: Sequence) -> None:
+        """Queue a sequence; StageError if its prompt can never fit."""
+        self._check_fits(sequence, self._num_positions(sequence) + 1)
+        self._waiting.append(sequence)
+
+    def remove(self, sequence: Sequence) -> None:
+        """Forget a sequence and free its blocks."""
+        if sequence in self._running:
+            self._running.remove(sequence)
+        else:
+            self._waiting.remove(sequence)
+        self._free(sequence)
+
+    def any_runnable(self) -> bool:
+        """True if `schedule` would give a span."""
+        return any(map(self._can_run, self._running)) or (
+            bool(self._waiting) and len(self._running) < self._max_num_seqs and self._can_run(self._waiting[0])
+        )
+
+    def schedule(self) -> Schedule:
+        """The next step. Allocates blocks, and preempts where they do not suffice."""
+        self._admit()
+        budget = self._max_num_batched_tokens
+        spans: dict[Sequence, ScheduledSpan] = {}
+        failed: list[tuple[Sequence, StageError]] = []
+        runnable = [sequence for sequence in self._running if self._can_run(sequence)]
+        for sequence in sorted(runnable, key=lambda s: self._num_positions(s) - s.num_computed > 1):
+            if not budget or sequence not in self._running:
+                continue
+            stop = min(self._num_positions(sequence), sequence.num_computed + budget)
+            try:
+                self._check_fits(sequence, stop)
+            except StageError as error:
+                failed.append((sequence, error))
+                continue
+            if self._grow(sequence, stop, spans):
+                spans[sequence] = ScheduledSpan(sequence, sequence.num_computed, stop)
+                budget -= stop - sequence.num_computed
+        return Schedule(tuple(spans.values()), tuple(failed))
+
+    @property
+    def num_running(self) -> int:
+        """Sequences with a place."""
+        return len(self._running)
+
+    @property
+    def num_waiting(self) -> int:
+        """Sequences that wait for one."""
+        return len(self._waiting)
+
+    def _can_run(self, sequence: Sequence) -> bool:
+        return not sequence.request.is_blocked and self._num_positions(sequence) > sequence.num_computed
+
+    def _admit(self) -> None:
+        """Give waiting sequences a place, in order, while the known positions of each and one more fit beside the rest.
+
+        The block for one more keeps a preempted sequence from coming back only to yield again at once.
+        """
+        unused = self._pool.num_free
+        while self._waiting and len(self._running) < self._max_num_seqs:
+            needed = self._pool.blocks_for(self._num_positions(self._waiting[0]) + 1)
+            if needed > unused and self._running:
+                return
+            unused -= needed
+            self._running.append(self._waiting.popleft())
+
+    def _grow(self, sequence: Sequence, length: int, spans: dict[Sequence, ScheduledSpan]) -> bool:
+        """Blocks for `length` positions; False if the sequence itself had to yield."""
+        missing = self._pool.blocks_for(length) - len(sequence.blocks)
+        while missing > self._pool.num_free:
+            newest = next(s for s in reversed(self._running) if s.blocks or s is sequence)
+            self._preempt(newest)
+            spans.pop(newest, None)
+            if newest is sequence:
+                return False
+        if missing > 0:
+            sequence.blocks += self._pool.take(missing)
+        return True
+
+    def _preempt(self, sequence: Sequence) -> None:
+        self._running.remove(sequence)
+        self._free(sequence)
+        self._waiting.appendleft(sequence)
+        self.num_preemptions += 1
+
+    def _free(self, sequence: Sequence) -> None:
+        self._pool.give_back(sequence.blocks)
+        sequence.blocks, sequence.num_computed = [], 0
+
+    def _check_fits(self, sequence: Sequence, length: int) -> None:
+        capacity = self._pool.num_blocks * self._pool.block_size
+        if length > capacity:
+            raise StageError(
+                f"{sequence.request.request_id} needs {length} positions in the KV cache, which holds {capacity}; "
+                "shorten the request or raise stages.<name>.num_kv_blocks",
+                code="context_length_exceeded",
+            )
