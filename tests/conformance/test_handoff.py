@@ -323,7 +323,6 @@ def test_many_requests_share_an_arena_that_holds_a_fraction_of_them() -> None:
     relay.close()
 
 
-@pytest.mark.xfail(strict=True, reason="requests that wait for a place in the consumer hold the producer's arena")
 def test_requests_that_wait_for_a_place_in_the_consumer_do_not_starve_the_one_that_has_it() -> None:
     relay = Relay(StartWhen.FIRST_CHUNK, ChunkPlan(1, 4), arena_bytes=2048, decoder=replace(DECODER, max_num_seqs=1))
     names = [f"req-{number}" for number in range(12)]

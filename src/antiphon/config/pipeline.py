@@ -49,7 +49,7 @@ class Layout(StrEnum):
 
 
 class Policy(StrEnum):
-    """What a second array of the same key does: APPEND along axis 0, or REPLACE (WHOLE only)."""
+    """What a second array of the same key does: APPEND along axis 0 (PER_ROW), or REPLACE the first (WHOLE)."""
 
     APPEND = "append"
     REPLACE = "replace"
@@ -102,6 +102,8 @@ class OutputSpec:
             found.append(f"{where}: unknown dtype {self.dtype!r}; one of {', '.join(DTYPES)}")
         if self.layout is Layout.PER_ROW and self.policy is Policy.REPLACE:
             found.append(f"{where}: rows cannot be replaced; use layout=WHOLE or policy=APPEND")
+        if self.layout is Layout.WHOLE and self.policy is Policy.APPEND:
+            found.append(f"{where}: an array of the whole request is replaced; use policy=REPLACE, or layout=PER_ROW")
         if (self.client is None) is not (self.lane is Lane.HANDOFF):
             found.append(f"{where}: `client` must be given for the lanes CLIENT and BOTH, and only for them")
         return found

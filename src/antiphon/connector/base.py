@@ -24,6 +24,10 @@ class Chunk:
     reply_address: str = ""
     """Where the credit goes back to."""
 
+    def owned(self) -> "Chunk":
+        """The same chunk in memory of its own; this one may be released."""
+        return Chunk(self.header, {key: array.copy() for key, array in self.arrays.items()})
+
 
 @dataclass(frozen=True)
 class ConnectorStatistics:

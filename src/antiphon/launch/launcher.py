@@ -22,13 +22,17 @@ log = logging.getLogger(__name__)
 _KILL_AFTER_S = 5.0
 _POLL_S = 0.2
 _MAX_RESTARTS = 5
+_HEALTHY_S = 300.0
 _RESTART_BACKOFF_S = 0.5
 
 
 @dataclass
 class _Restart:
+    """count: restarts since the process last lived for _HEALTHY_S; due_s: when the next is due, 0 = none is."""
+
     count: int = 0
     due_s: float = 0.0
+    last_s: float = 0.0
 
 
 class Launcher:
@@ -129,6 +133,8 @@ class Launcher:
     def _plan_restart(self, child: Child, reason: str) -> str:
         self._outlet.send(self.directory.address("orchestrator"), ProcessDied(child.name, reason))
         restart = self._restarts.setdefault(child.name, _Restart())
+        if time.monotonic() - restart.last_s > _HEALTHY_S:
+            restart.count = 0
         if restart.count >= _MAX_RESTARTS:
             return f"{child.name} died {restart.count + 1} times (last: {reason}); giving up"
         restart.due_s = time.monotonic() + _RESTART_BACKOFF_S * 2**restart.count
@@ -140,7 +146,7 @@ class Launcher:
         for child in self._children:
             restart = self._restarts.get(child.name)
             if restart is not None and restart.due_s and time.monotonic() >= restart.due_s:
-                restart.due_s = 0.0
+                restart.due_s, restart.last_s = 0.0, time.monotonic()
                 child.close()
                 child.start(self.directory.path)
 

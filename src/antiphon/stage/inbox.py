@@ -107,6 +107,17 @@ class Inbox:
                 for chunk in edge.input.spent_chunks():
                     self._connector.release(chunk)
 
+    def own_unread(self) -> None:
+        """Copy out the input of requests that the engine has not begun on, and give its credit back.
+
+        For a stage that has nothing to do: those requests wait for a place that others hold, who may be waiting for
+        rows that their producers have no room for.
+        """
+        for waiting in self._open.values():
+            for edge in waiting.edges.values():
+                for chunk in edge.input.own_unread():
+                    self._connector.release(chunk)
+
     def close(self, request_id: str) -> None:
         """The request is over here: give back what is held and whatever still comes."""
         waiting = self._open.pop(request_id, None)
@@ -161,7 +172,7 @@ class Inbox:
 
     def _owned(self, chunk: Chunk) -> Chunk:
         """A chunk that lies here until others have come must not hold its producer's memory meanwhile."""
-        owned = Chunk(chunk.header, {key: array.copy() for key, array in chunk.arrays.items()})
+        owned = chunk.owned()
         self._connector.release(chunk)
         return owned
 

@@ -157,6 +157,8 @@ class StageLoop:
         for request_id, is_blocked in self._router.flush().items():
             self._bound[request_id].request.is_blocked = is_blocked
         self._inbox.end_step()
+        if not self._engine.has_work():
+            self._inbox.own_unread()
         self._connector.flush()
 
     def _route_one(self, bound: _Bound, output: StageOutput | AntiphonError) -> None:

@@ -92,6 +92,14 @@ class EdgeInput:
         spent, self._spent = self._spent, []
         return spent
 
+    def own_unread(self) -> list[Chunk]:
+        """If nothing has been taken yet, copy what lies here; gives the chunks whose memory may go back."""
+        if self.num_rows_taken:
+            return []
+        leased = [chunk for chunk in self._chunks if chunk.lease]
+        self._chunks = deque(chunk.owned() if chunk.lease else chunk for chunk in self._chunks)
+        return leased
+
     def drop(self) -> list[Chunk]:
         """Every chunk still held: the request is over."""
         held = [*self._spent, *self._chunks]

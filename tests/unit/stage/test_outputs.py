@@ -7,7 +7,17 @@ import msgspec
 import numpy as np
 import pytest
 
-from antiphon.config.pipeline import ChunkPlan, ClientKind, EdgeSpec, EngineKind, Lane, Layout, OutputSpec, StageSpec
+from antiphon.config.pipeline import (
+    ChunkPlan,
+    ClientKind,
+    EdgeSpec,
+    EngineKind,
+    Lane,
+    Layout,
+    OutputSpec,
+    Policy,
+    StageSpec,
+)
 from antiphon.connector.base import Chunk
 from antiphon.connector.inproc import InprocConnector
 from antiphon.errors import ReplicaDiedError, StageError, UndeclaredOutputError
@@ -26,7 +36,7 @@ SPEC = StageSpec(
     outputs=(
         OutputSpec("hidden", Lane.HANDOFF, "float32", (4,)),
         OutputSpec("token", Lane.BOTH, "int64", client=ClientKind.TOKENS),
-        OutputSpec("summary", Lane.HANDOFF, "float32", (None,), layout=Layout.WHOLE),
+        OutputSpec("summary", Lane.HANDOFF, "float32", (None,), layout=Layout.WHOLE, policy=Policy.REPLACE),
         OutputSpec("pooled", Lane.HANDOFF, "float32", (None,)),
     ),
 )
