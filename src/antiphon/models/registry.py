@@ -33,9 +33,10 @@ def load_pipeline(reference: str) -> PipelineSpec:
 def load_attribute(reference: str) -> object:
     """`package.module:NAME` or `file.py:NAME` -> the object; ConfigError if there is none."""
     module_name, _, attribute = reference.rpartition(":")
-    if not module_name or module_name.startswith(".") or not attribute:
+    is_file = module_name.endswith(".py") and module_name.isprintable()
+    if not attribute or not (is_file or all(part.isidentifier() for part in module_name.split("."))):
         raise ConfigError([f"{reference!r} is not a reference; write package.module:NAME or file.py:NAME"])
-    module = _load_file(module_name) if module_name.endswith(".py") else _import(module_name, reference)
+    module = _load_file(module_name) if is_file else _import(module_name, reference)
     if attribute not in vars(module):
         raise ConfigError([f"{reference}: module {module_name} has no {attribute!r}"])
     return vars(module)[attribute]
