@@ -27,7 +27,8 @@ ORDER = (
     ("server",),
     ("launch",),
     ("engine",),
-    ("", "bench"),
+    ("",),
+    ("bench",),
     ("cli",),
     ("__main__",),
 )
@@ -35,8 +36,12 @@ ORDER = (
 package itself, whose lazy exports come from `engine`."""
 
 REACHED_THROUGH_THE_REGISTRY = "models"
-MAY_REACH_MODELS = {("antiphon.cli.check", "antiphon.models.voice.weights")}
-"""check asks where the weights are, which is no model."""
+MAY_REACH_MODELS = {
+    ("antiphon.cli.check", "antiphon.models.voice.weights"),
+    ("antiphon.bench.reference", "antiphon.models.voice.weights"),
+    ("antiphon.bench.reference", "antiphon.models.voice.clauses"),
+}
+"""check asks where the weights are, which is no model; a benchmark's reference calls the same weights in process."""
 
 ONLY_IN = {
     "zmq": ("antiphon.transport",),
@@ -46,9 +51,9 @@ ONLY_IN = {
     "uvicorn": ("antiphon.server",),
     "torch": ("antiphon.stage", "antiphon.models"),
     "onnxruntime": ("antiphon.stage", "antiphon.models"),
-    "xllamacpp": ("antiphon.stage", "antiphon.models"),
+    "xllamacpp": ("antiphon.stage", "antiphon.models", "antiphon.bench.reference"),
     "faster_whisper": ("antiphon.models",),
-    "hibari": ("antiphon.models",),
+    "hibari": ("antiphon.models", "antiphon.bench.reference"),
 }
 NEVER_IN = {"antiphon.orchestrator": ("numpy", "torch"), "antiphon.config": ("numpy", "torch")}
 
