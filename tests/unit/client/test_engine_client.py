@@ -1,0 +1,267 @@
+"""EngineClient over real sockets and shared memory, against an orchestrator and replicas played by the test."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from antiphon.client.output_stream import OutputStream, StageMessage
+from antiphon.config.pipeline import Modality
+from antiphon.errors import (
+    AntiphonError,
+    HandoffTimeoutError,
+    InvalidRequestError,
+    OverloadedError,
+    ReplicaDiedError,
+    RequestTooLargeError,
+    StageError,
+)
+from antiphon.messages.client import AudioChunk, OutputEnd, TextDelta
+from antiphon.messages.control import (
+    AbortRequest,
+    Counter,
+    RequestFailed,
+    RequestRejected,
+    RequestReleased,
+    StatsReport,
+    SubmitRequest,
+)
+from antiphon.messages.error_info import to_info
+from antiphon.messages.interstage import ChunkFlag
+from antiphon.messages.tasks import ChatInput, ChatMessage, SpeechInput, TaskInput, TranscriptionInput
+
+pytestmark = pytest.mark.anyio
+PCM = AudioChunk(b"\1\2\3\4", 24_000)
+HELLO = SpeechInput("hello there", voice="nova", seed=4)
+
+
+async def submitted(stage, task_input: TaskInput = HELLO) -> tuple[str, asyncio.Task[OutputStream]]:
+    """A request that the orchestrator has heard of, and the submit that waits."""
+    submitting = asyncio.create_task(stage.client.submit(task_input))
+    request = await stage.hears(SubmitRequest)
+    return request.request_id, submitting
+
+
+async def running(stage, task_input: TaskInput = HELLO) -> tuple[str, OutputStream]:
+    """A request that has been accepted."""
+    request_id, submitting = await submitted(stage, task_input)
+    stage.accepts(request_id)
+    return request_id, await submitting
+
+
+async def outcome(stream: OutputStream) -> tuple[list[StageMessage], AntiphonError | None]:
+    messages = []
+    try:
+        async for message in stream:
+            messages.append(message)
+    except AntiphonError as error:
+        return messages, error
+    return messages, None
+
+
+async def test_a_request_is_submitted_accepted_fed_answered_and_released(stage) -> None:
+    submitting = asyncio.create_task(stage.client.submit(HELLO, request_id="req-mine"))
+    request = await stage.hears(SubmitRequest)
+    assert (request.request_id, request.api_server, request.task) == ("req-mine", "api-server/0", "speech")
+    assert (request.inputs, request.outputs) == ({Modality.TEXT}, {Modality.AUDIO})
+    assert (request.params.speech.voice, request.params.speech.seed) == ("heart", 4)
+    assert not submitting.done()
+    stage.accepts("req-mine")
+    stream = await submitting
+    (chunk,) = await stage.chunks()
+    assert chunk.header.edge == "client->talker"
+    assert (chunk.header.request_id, chunk.header.producer) == ("req-mine", "api-server/0")
+    assert chunk.header.flags == ChunkFlag.END
+    assert chunk.arrays["text"].tobytes() == b"hello there"
+    stage.entry.release(chunk)
+    stage.says("req-mine", PCM)
+    assert await anext(stream) == StageMessage("code2wav", PCM)
+    stage.says("req-mine", PCM, OutputEnd())
+    assert await outcome(stream) == ([StageMessage("code2wav", PCM), StageMessage("code2wav", OutputEnd())], None)
+    assert stage.client.num_open == 1, "its replicas have not released it"
+    stage.tells(RequestReleased("req-mine"))
+    await stage.holds_nothing()
+
+
+async def test_the_input_of_a_large_request_is_sent_as_credit_comes_back(stage) -> None:
+    samples = np.arange(600_000, dtype=np.float32)  # 2.4 MB through an arena of 1 MiB
+    request_id, _ = await running(stage, TranscriptionInput(samples))
+    arrived: list[float] = []
+    is_last = False
+    while not is_last:
+        chunk = stage.entry.get()
+        if chunk is None:
+            await asyncio.sleep(0.002)
+            continue
+        arrived += chunk.arrays["audio"].tolist() if chunk.header.rows else []
+        is_last = chunk.header.is_terminal
+        stage.entry.release(chunk)
+        stage.entry.flush()
+    assert arrived == samples.tolist()
+    assert chunk.header.request_id == request_id and chunk.header.seq >= 2
+
+
+async def test_a_rejected_request_raises_what_the_orchestrator_says_and_is_gone(stage) -> None:
+    request_id, submitting = await submitted(stage)
+    stage.tells(RequestRejected(request_id, to_info(OverloadedError("full", retry_after_s=7.0))))
+    with pytest.raises(OverloadedError, match="full") as raised:
+        await submitting
+    assert raised.value.retry_after_s == 7.0
+    await stage.holds_nothing()
+
+
+@pytest.mark.parametrize(
+    ("task_input", "kind"),
+    [
+        (SpeechInput(" "), InvalidRequestError),
+        (TranscriptionInput(np.zeros(1801 * 16_000, np.float32)), RequestTooLargeError),
+    ],
+)
+async def test_a_bad_input_is_refused_before_anything_is_sent(stage, task_input: TaskInput, kind: type) -> None:
+    with pytest.raises(kind):
+        await stage.client.submit(task_input)
+    await stage.holds_nothing()
+
+
+async def test_an_id_in_use_is_refused_and_the_request_that_has_it_goes_on(stage) -> None:
+    request_id, stream = await running(stage)
+    with pytest.raises(InvalidRequestError, match=f"{request_id} is in use"):
+        await stage.client.submit(HELLO, request_id=request_id)
+    stage.says(request_id, OutputEnd())
+    assert await outcome(stream) == ([StageMessage("code2wav", OutputEnd())], None)
+
+
+async def test_outputs_that_come_after_the_release_are_not_lost(stage) -> None:
+    request_id, stream = await running(stage)
+    stage.tells(RequestReleased(request_id))
+    stage.tells(StatsReport("mark", ()))
+    other_id, other = await submitted(stage)
+    stage.tells(RequestRejected(other_id, to_info(OverloadedError("full"))))
+    with pytest.raises(OverloadedError):
+        await other  # so the release has been read
+    assert stage.client.num_open == 1
+    stage.says(request_id, PCM, OutputEnd())
+    assert await outcome(stream) == ([StageMessage("code2wav", PCM), StageMessage("code2wav", OutputEnd())], None)
+    await stage.holds_nothing()
+
+
+async def test_an_input_that_can_never_be_sent_fails_its_request(stage) -> None:
+    """The conversation goes in one piece beside the audio, and a chunk has a quarter of the arena's 1 MiB."""
+    message = ChatMessage("user", "x" * 300_000, np.zeros(16_000, np.float32))
+    request_id, stream = await running(stage, ChatInput((message,)))
+    messages, error = await outcome(stream)
+    assert messages == []
+    assert isinstance(error, StageError) and "raise connector.arena_mib" in error.message
+    assert await stage.hears(AbortRequest) == AbortRequest(request_id, "its input does not fit")
+    stage.tells(RequestReleased(request_id))
+    await stage.holds_nothing()
+
+
+async def test_two_requests_get_their_own_outputs_of_one_frame(stage) -> None:
+    streams = dict([await running(stage), await running(stage)])
+    for number, request_id in enumerate(streams):
+        stage.says(request_id, AudioChunk(bytes([number, 0]), 24_000), OutputEnd())
+    for number, stream in enumerate(streams.values()):
+        messages, error = await outcome(stream)
+        assert error is None
+        assert messages[0].output == AudioChunk(bytes([number, 0]), 24_000)
+
+
+async def test_leaving_a_stream_aborts_its_request_once(stage) -> None:
+    request_id, stream = await running(stage)
+    await stream.aclose()
+    await stream.aclose()
+    assert await stage.hears(AbortRequest) == AbortRequest(request_id, "its client has gone")
+    assert stage.client.num_open == 1, "until its replicas have released it"
+    stage.says(request_id, PCM)
+    stage.tells(RequestReleased(request_id))
+    await stage.holds_nothing()
+
+
+async def test_a_stream_that_is_left_after_the_release_needs_no_abort(stage) -> None:
+    request_id, stream = await running(stage)
+    stage.tells(RequestReleased(request_id))
+    other_id, other = await submitted(stage)
+    stage.tells(RequestRejected(other_id, to_info(OverloadedError("full"))))
+    with pytest.raises(OverloadedError):
+        await other
+    await stream.aclose()
+    await stage.holds_nothing()
+
+
+async def test_a_failed_request_raises_after_its_outputs_and_is_gone_when_released(stage) -> None:
+    request_id, stream = await running(stage)
+    stage.says(request_id, PCM)
+    assert (await anext(stream)).output == PCM
+    stage.tells(RequestFailed(request_id, to_info(ReplicaDiedError("talker/0 died"))))
+    messages, error = await outcome(stream)
+    assert messages == []
+    assert type(error) is ReplicaDiedError and error.message == "talker/0 died"
+    stage.tells(RequestReleased(request_id))
+    await stage.holds_nothing()
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+async def test_a_submit_that_is_cancelled_aborts_and_leaves_nothing(stage, is_running: bool) -> None:
+    request_id, submitting = await submitted(stage)
+    submitting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await submitting
+    assert await stage.hears(AbortRequest) == AbortRequest(request_id, "its client has gone")
+    if is_running:  # the orchestrator bound it before the abort came
+        stage.accepts(request_id)
+        stage.tells(RequestReleased(request_id))
+    else:
+        stage.tells(RequestRejected(request_id, to_info(StageError("aborted"))))
+    await stage.holds_nothing()
+
+
+async def test_closing_the_client_aborts_what_is_open_and_fails_what_waits(stage) -> None:
+    _, stream = await running(stage)
+    _, submitting = await submitted(stage)
+    await stage.close_client()
+    with pytest.raises(ReplicaDiedError, match="shutting down"):
+        await submitting
+    assert await outcome(stream) == ([], None)
+    assert stage.client.num_open == 0
+    assert len([await stage.hears(AbortRequest), await stage.hears(AbortRequest)]) == 2
+
+
+async def test_when_the_server_behind_it_is_gone_every_request_fails(stage) -> None:
+    _, stream = await running(stage)
+    _, submitting = await submitted(stage)
+    stage.client.fail_all(ReplicaDiedError("the orchestrator died"))
+    with pytest.raises(ReplicaDiedError, match="the orchestrator died"):
+        await submitting
+    _, error = await outcome(stream)
+    assert error is not None and error.message == "the orchestrator died"
+    assert stage.client.num_open == 0
+
+
+async def test_messages_of_unknown_requests_are_ignored(stage) -> None:
+    stage.tells(RequestReleased("req-nobody"))
+    stage.says("req-nobody", TextDelta("hi"))
+    stage.accepts("req-nobody")
+    request_id, stream = await running(stage)
+    stage.says(request_id, OutputEnd())
+    assert await outcome(stream) == ([StageMessage("code2wav", OutputEnd())], None)
+
+
+async def test_readiness_is_that_of_the_last_report(stage) -> None:
+    assert stage.client.is_ready() == {"listener": 0, "thinker": 0, "talker": 0, "code2wav": 0}
+    live = Counter("replicas_live", (("stage", "talker"),), 2.0)
+    stage.tells(StatsReport("pools", (live,)))
+    while stage.client.is_ready()["talker"] != 2:
+        await asyncio.sleep(0.002)
+    assert stage.client.is_ready()["thinker"] == 0
+    assert live in list(stage.client.counters())
+
+
+async def test_a_request_that_is_not_admitted_in_time_is_aborted_and_says_what_to_raise(impatient_stage) -> None:
+    stage = impatient_stage
+    request_id, submitting = await submitted(stage)
+    with pytest.raises(HandoffTimeoutError, match=r"not admitted in 0\.05 s; raise admission.max_inflight"):
+        await submitting
+    assert await stage.hears(AbortRequest) == AbortRequest(request_id, "it was not admitted in time")
+    stage.tells(RequestRejected(request_id, to_info(StageError("aborted"))))
+    await stage.holds_nothing()
