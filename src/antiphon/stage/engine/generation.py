@@ -4,19 +4,15 @@ In: StageRequests. Out: StepResults. A step that raises is run again slot by slo
 Does not know: lanes, sockets, what the model computes.
 """
 
-import logging
 import time
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
-from antiphon.errors import AntiphonError, StageError
+from antiphon.errors import AntiphonError
 from antiphon.stage.engine.base import EngineStatistics, StepResult
 from antiphon.stage.engine.generation_model import GenerationModel, ModelContext, Slot
-from antiphon.stage.request import StageOutput, StageRequest
+from antiphon.stage.engine.guard import guarded, outputs_of
+from antiphon.stage.request import StageRequest
 from antiphon.stage.scheduler.generation import GenerationScheduler
-
-log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 
 class GenerationEngine:
@@ -36,7 +32,7 @@ class GenerationEngine:
 
     def add(self, request: StageRequest) -> None:
         """Open the request's state and queue it; StageError if the model cannot open it."""
-        state = _guarded([request], lambda: self._model.open(request))
+        state = guarded([request], lambda: self._model.open(request))
         if isinstance(state, AntiphonError):
             raise state
         self._states[request.request_id] = state
@@ -56,7 +52,7 @@ class GenerationEngine:
         """Run one batch through the model."""
         began = time.perf_counter()
         batch = [self._slot(request) for request in self._scheduler.schedule(self._can_run)]
-        results = self._run(batch)
+        results = outputs_of(batch, self._model.step)
         for result in results:
             if isinstance(result.output, AntiphonError) or result.output.finished:
                 self.abort(result.request.request_id)
@@ -86,30 +82,3 @@ class GenerationEngine:
         rows = {producer: edge.take(self._model.rows_per_step) for producer, edge in request.inputs.items()}
         ended = all(edge.exhausted for edge in request.inputs.values())
         return Slot(request, self._states[request.request_id], rows, ended)
-
-    def _run(self, batch: list[Slot[Any]]) -> list[StepResult]:
-        """One call for the whole batch; if it raises, one call per slot."""
-        outputs = _guarded([slot.request for slot in batch], lambda: self._outputs(batch))
-        if not isinstance(outputs, AntiphonError):
-            return [StepResult(slot.request, output) for slot, output in zip(batch, outputs, strict=True)]
-        if len(batch) == 1:
-            return [StepResult(batch[0].request, outputs)]
-        return [result for slot in batch for result in self._run([slot])]
-
-    def _outputs(self, batch: list[Slot[Any]]) -> list[StageOutput]:
-        outputs = self._model.step(batch)
-        if len(outputs) != len(batch):
-            raise StageError(f"the model made {len(outputs)} outputs for {len(batch)} requests; make one for each")
-        return outputs
-
-
-def _guarded(requests: list[StageRequest], call: Callable[[], T]) -> T | AntiphonError:
-    """What `call` gives, or the error that ends the request it was for."""
-    try:
-        return call()
-    except AntiphonError as error:
-        return error
-    except Exception as error:  # a model's fault ends a request, never the process
-        names = ", ".join(request.request_id for request in requests)
-        log.exception("req=%s the model raised", names)
-        return StageError(f"{names}: the model raised {type(error).__name__}: {error}")

@@ -17,6 +17,7 @@ from antiphon.messages.client import Usage
 from antiphon.messages.params import SamplingParams
 from antiphon.stage.engine.base import EngineStatistics, StepResult
 from antiphon.stage.engine.generation_model import ModelContext
+from antiphon.stage.engine.guard import guarded, outputs_of
 from antiphon.stage.request import StageOutput, StageRequest
 
 
@@ -144,8 +145,11 @@ class LlamaCppEngine:
             worker.start()
 
     def add(self, request: StageRequest) -> None:
-        """Queue a request for the next free worker."""
-        job = _Job(request, _body(self._model.messages(request), request.params.sampling))
+        """Queue a request for the next free worker; StageError if the model cannot read its input."""
+        messages = guarded([request], lambda: self._model.messages(request))
+        if isinstance(messages, AntiphonError):
+            raise messages
+        job = _Job(request, _body(messages, request.params.sampling))
         self._jobs[request.request_id] = job
         self._queue.put(job)
 
@@ -195,11 +199,14 @@ class LlamaCppEngine:
         text = "".join(job.pieces.popleft() for _ in range(len(job.pieces)))
         results: list[StepResult] = []
         if text:
-            results.append(StepResult(job.request, self._model.output(job.request, text)))
+            results += outputs_of([job], lambda jobs: [self._model.output(jobs[0].request, text)])
         if is_over:
             self._jobs.pop(job.request.request_id, None)
             end = StageOutput(finished=True, finish_reason=job.finish_reason, usage=job.usage)
             results.append(StepResult(job.request, job.error or end))
+        for result in results:
+            if isinstance(result.output, AntiphonError):
+                self.abort(job.request.request_id)
         return results
 
     def _work(self) -> None:

@@ -1,0 +1,56 @@
+"""The one place where a model's code is called so that its faults end requests, never the process.
+
+In: a call into a model, and the requests it is for. Out: what it gives, or an AntiphonError.
+Does not know: engines or models.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+from antiphon.errors import AntiphonError, StageError
+from antiphon.stage.engine.base import StepResult
+from antiphon.stage.request import StageOutput, StageRequest
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+class ForRequest(Protocol):
+    """A part of a batch that belongs to one request."""
+
+    @property
+    def request(self) -> StageRequest:
+        """Whose it is."""
+
+
+Item = TypeVar("Item", bound=ForRequest)
+
+
+def guarded(requests: Sequence[StageRequest], call: Callable[[], T]) -> T | AntiphonError:
+    """What `call` gives, or the error that ends the requests it was for."""
+    try:
+        return call()
+    except AntiphonError as error:
+        return error
+    except Exception as error:  # a model's fault ends a request, never the process
+        names = ", ".join(request.request_id for request in requests)
+        log.exception("req=%s the model raised", names)
+        return StageError(f"{names}: the model raised {type(error).__name__}: {error}")
+
+
+def outputs_of(batch: list[Item], call: Callable[[list[Item]], list[StageOutput]]) -> list[StepResult]:
+    """Call a model for a whole batch; if it raises, again for each item alone, so that only the guilty fail."""
+    requests = [item.request for item in batch]
+    outputs = guarded(requests, lambda: _one_for_each(call(batch), batch))
+    if not isinstance(outputs, AntiphonError):
+        return [StepResult(request, output) for request, output in zip(requests, outputs, strict=True)]
+    if len(batch) == 1:
+        return [StepResult(requests[0], outputs)]
+    return [result for item in batch for result in outputs_of([item], call)]
+
+
+def _one_for_each(outputs: list[StageOutput], batch: list[Item]) -> list[StageOutput]:
+    if len(outputs) != len(batch):
+        raise StageError(f"the model made {len(outputs)} outputs for {len(batch)} requests; make one for each")
+    return outputs
