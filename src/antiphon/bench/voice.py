@@ -7,6 +7,7 @@ machine is busy for both; figures are medians. Does not know: how the report is 
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import uvloop
@@ -38,8 +39,8 @@ _CHAT_GOAL = Goal(Bound.AT_LEAST, 0.8)
 class Effort:
     """How often each thing is measured."""
 
-    num_ttfa: int = 25
-    num_ttft: int = 40
+    num_ttfa: int = 15
+    num_ttft: int = 20
     num_batches: int = 5
     num_speeches: int = 16
     chat_tokens: int = 64
@@ -63,9 +64,9 @@ class VoiceBench:
         machine = fingerprint()
         self.say("starting two servers: one replica of each stage; two of talker and code2wav")
         with BenchServer() as server, BenchServer(*_TWO_REPLICAS) as wide_server:
-            with Reference("speech") as reference:
+            with Reference("speech") as reference, Reference("speech") as second:
                 self._first_audio(server, reference)
-                self._speech_throughput(server, wide_server, reference)
+                self._speech_throughput((server, wide_server), (reference, second))
             with Reference("chat", str(_thinker_threads()), str(_NUM_PARALLEL_CHATS)) as reference:
                 self._first_token(server, reference)
                 self._chat_throughput(server, reference)
@@ -87,14 +88,17 @@ class VoiceBench:
                 ours, theirs = self._median(f"{name} {audio_format}, ms"), self._median(f"{name} hibari, ms")
                 self.rows.append(Row(f"{name} {audio_format}", "ms", ours, theirs, _TTFA_GOAL))
 
-    def _speech_throughput(self, server: BenchServer, wide_server: BenchServer, reference: Reference) -> None:
+    def _speech_throughput(
+        self, servers: tuple[BenchServer, BenchServer], references: tuple[Reference, Reference]
+    ) -> None:
         self.say(f"{self.effort.num_speeches} concurrent speech requests")
         texts = long_texts(self.effort.num_speeches)
         posts = [_speech(text, "pcm") for text in texts]
         for _ in range(self.effort.num_batches):
-            self._batch("speech 1 replica", server, posts, _audio_s)
-            self._reference("speech hibari", reference.run(Speak(texts)))
-            self._batch("speech 2 replicas", wide_server, posts, _audio_s)
+            self._batch("speech 1 replica", servers[0], posts, _audio_s)
+            self._reference("speech hibari", references[0].run(Speak(texts)))
+            self._batch("speech 2 replicas", servers[1], posts, _audio_s)
+            self._reference("speech hibari x 2", _both(references, Speak(texts[::2]), Speak(texts[1::2])))
         hibari = self._median("speech hibari, per wall s")
         for name in ("speech 1 replica", "speech 2 replicas"):
             self._row(f"{name}: audio s / s", "audio s/s", f"{name}, per wall s", "speech hibari, per wall s")
@@ -105,6 +109,8 @@ class VoiceBench:
             self._row(
                 f"{name}: audio s / CPU s, all processes", "audio s/s", f"{name}, per CPU s", "speech hibari, per CPU s"
             )
+            label = f"{name}: audio s / s, against two hibari processes at once"
+            self._row(label, "audio s/s", f"{name}, per wall s", "speech hibari x 2, per wall s")
         growth = "speech 2 replicas, per wall s", "speech 1 replica, per wall s"
         self._row("speech: 2 replicas against 1", "audio s/s", *growth, _GROWTH_GOAL)
 
@@ -150,6 +156,14 @@ class VoiceBench:
 
     def _median(self, name: str) -> float:
         return median_of(self.values[name])
+
+
+def _both(references: tuple[Reference, Reference], *jobs: Speak) -> Sample:
+    """What two processes do at once: the most that two cores give, with nothing between them."""
+    with ThreadPoolExecutor(len(references)) as pool:
+        samples = list(pool.map(lambda reference, job: reference.run(job), references, jobs))
+    wall_s = max(sample.wall_s for sample in samples)
+    return Sample(wall_s, sum(sample.cpu_s for sample in samples), sum(sample.amount for sample in samples))
 
 
 def _post(server: BenchServer, post: Post) -> Reply:
