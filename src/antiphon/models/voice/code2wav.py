@@ -26,7 +26,7 @@ class VocoderState:
 class Code2Wav:
     """The vocoder has no weights: every parameter is in the frames."""
 
-    rows_per_step: int | None = 16
+    rows_per_step: int | None = 64  # 0.8 s of audio, about 3 ms of work
 
     def load(self, context: ModelContext) -> None:
         """Nothing to load."""
