@@ -4,6 +4,7 @@ In: `messages` uint8 [num_bytes], a JSON list of {"role", "content"}. Out: `text
 to the talker. The checkpoint is a folder or a GGUF file; "" is the packaged SmolLM2-135M.
 """
 
+from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import msgspec
 import numpy as np
 import torch
 from tokenizers.decoders import DecodeStream
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerFast
 
 from antiphon.errors import ConfigError, InvalidRequestError
 from antiphon.messages.client import TextDelta, Usage
@@ -52,12 +53,8 @@ class Thinker:
         )
         as_module: torch.nn.Module = self._network
         as_module.eval().to(device.torch_device)
-        config = self._network.config
-        heads = config.num_attention_heads
-        head_dim = (
-            config.head_dim if "head_dim" in config.to_dict() and config.head_dim else config.hidden_size // heads
-        )
-        self.kv_layout = KVLayout(config.num_hidden_layers, config.num_key_value_heads, head_dim, device.dtype)
+        config = self._network.config.get_text_config()
+        self.kv_layout = _kv_layout(config, device.dtype)
         self._max_positions = int(config.max_position_embeddings)
         eos = self._network.generation_config.eos_token_id
         self._stop_ids = frozenset([eos] if isinstance(eos, int) else eos or [self._tokenizer.eos_token_id])
@@ -75,6 +72,8 @@ class Thinker:
         messages = msgspec.json.decode(document.tobytes(), type=list[dict[str, str]])
         state.ids = self._tokenize(messages)
         state.num_prompt = len(state.ids)
+        if not state.ids:
+            raise InvalidRequestError("the conversation has no tokens; send a message with text", param="messages")
         if state.num_prompt >= self._max_positions:
             raise InvalidRequestError(
                 f"the conversation has {state.num_prompt} tokens; the model's context is {self._max_positions}",
@@ -113,15 +112,22 @@ class Thinker:
 
     def accept(self, batch: list[Accepted[ThinkerState]]) -> list[StageOutput]:
         """Append each token and give out the text it completes."""
-        return [self._accept(entry) for entry in batch]
+        decoded = [self._decode(entry) for entry in batch]
+        return [self._accept(entry, *pair) for entry, pair in zip(batch, decoded, strict=True)]
 
-    def _accept(self, entry: Accepted[ThinkerState]) -> StageOutput:
+    def _decode(self, entry: Accepted[ThinkerState]) -> tuple[DecodeStream, str]:
+        """A decoder that has taken the entry's token, and the text that it completes."""
+        decoder = copy(entry.state.decoder)
+        if entry.token is None or entry.finish_reason == "stop":
+            return decoder, ""
+        return decoder, decoder.step(self._tokenizer.backend_tokenizer, entry.token) or ""
+
+    def _accept(self, entry: Accepted[ThinkerState], decoder: DecodeStream, piece: str) -> StageOutput:
         state, token = entry.state, entry.token
         if token is None:
             return StageOutput()
         state.ids.append(token)
-        is_end = entry.finish_reason == "stop"
-        piece = "" if is_end else state.decoder.step(self._tokenizer.backend_tokenizer, token) or ""
+        state.decoder = decoder
         text = state.stop_strings.push(piece)
         finished = entry.finish_reason is not None or state.stop_strings.has_stopped
         if finished:
@@ -137,7 +143,7 @@ class Thinker:
             handoff=handoff,
             client=(TextDelta(text),) if text else (),
             finished=finished,
-            finish_reason=entry.finish_reason or "stop",
+            finish_reason="stop" if state.stop_strings.has_stopped else entry.finish_reason or "stop",
             usage=Usage(state.num_prompt, len(state.ids) - state.num_prompt),
         )
 
@@ -146,3 +152,11 @@ class Thinker:
             return list(self._tokenizer("\n".join(message["content"] for message in messages))["input_ids"])
         text = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def _kv_layout(config: PreTrainedConfig, dtype: torch.dtype) -> KVLayout:
+    heads = int(config.num_attention_heads)
+    given = config.to_dict()
+    num_kv_heads = given.get("num_key_value_heads") or heads
+    head_dim = given.get("head_dim") or config.hidden_size // heads
+    return KVLayout(int(config.num_hidden_layers), num_kv_heads, head_dim, dtype)

@@ -16,7 +16,7 @@ from antiphon.errors import AntiphonError, StageError
 from antiphon.stage.engine.autoregressive_model import Accepted, AutoregressiveModel, Span
 from antiphon.stage.engine.base import EngineStatistics, StepResult
 from antiphon.stage.engine.generation_model import ModelContext
-from antiphon.stage.request import Arrays, StageRequest
+from antiphon.stage.request import Arrays, StageOutput, StageRequest
 from antiphon.stage.runner.autoregressive import AutoregressiveRunner
 from antiphon.stage.runner.device import Device
 from antiphon.stage.runner.sampler import SequenceSampler, sample_batch
@@ -132,6 +132,7 @@ class AutoregressiveEngine:
                     self._receive(sequence)
                 except Exception as error:  # a model's fault ends a request, never the process
                     results.append(_failure(sequence.request, error))
+                    self.abort(sequence.request.request_id)
         return results
 
     def _receive(self, sequence: _Running) -> None:
@@ -143,20 +144,12 @@ class AutoregressiveEngine:
     def _compute(self, spans: list[ScheduledSpan]) -> list[StepResult]:
         """One forward pass; if it raises, one per span, so that only the guilty fail."""
         try:
-            logits, rows = self._forward(spans)
+            tokens, rows = self._forward([self._span(span) for span in spans], [span.sequence.blocks for span in spans])
         except Exception as error:  # a model's fault ends a request, never the process
             if len(spans) > 1:
                 return [result for span in spans for result in self._compute([span])]
             return [_failure(spans[0].sequence.request, error)]
-        return self._report(self._advance(spans, logits, rows))
-
-    def _forward(self, spans: list[ScheduledSpan]) -> tuple[torch.Tensor, list[Arrays]]:
-        began_s = time.perf_counter()
-        logits, rows = self._runner.forward(
-            [self._span(span) for span in spans], [span.sequence.blocks for span in spans]
-        )
-        self.model_s += time.perf_counter() - began_s
-        return logits, rows
+        return self._report(self._advance(spans, tokens, rows))
 
     def _span(self, span: ScheduledSpan) -> Span[Any]:
         sequence = self._of(span.sequence)
@@ -164,15 +157,22 @@ class AutoregressiveEngine:
         samples = is_last and span.stop - 1 > sequence.last_sampled
         return Span(sequence.request, sequence.state, span.start, span.stop, samples)
 
-    def _advance(self, spans: list[ScheduledSpan], logits: torch.Tensor, rows: list[Arrays]) -> list[Accepted[Any]]:
-        """Sample, and note what has been computed. Spans that a preemption made us repeat have nothing to report."""
-        sampling = [self._of(span.sequence) for span in spans if self._span(span).samples]
-        tokens = dict(zip(sampling, sample_batch(logits, list(map(self._sampler, sampling))), strict=True))
+    def _forward(self, spans: list[Span[Any]], blocks: list[list[int]]) -> tuple[dict[str, int], list[Arrays]]:
+        """Request id -> the token sampled for it, and the rows of each span."""
+        sampling = [span.request.request_id for span in spans if span.samples]
+        samplers = [self._sampler(self._sequences[request_id]) for request_id in sampling]
+        began_s = time.perf_counter()
+        logits, rows = self._runner.forward(spans, blocks)
+        self.model_s += time.perf_counter() - began_s
+        return dict(zip(sampling, sample_batch(logits, samplers), strict=True)), rows
+
+    def _advance(self, spans: list[ScheduledSpan], tokens: dict[str, int], rows: list[Arrays]) -> list[Accepted[Any]]:
+        """Note what has been computed. Spans that a preemption made us repeat have nothing to report."""
         accepted = []
         for span, arrays in zip(spans, rows, strict=True):
             sequence = self._of(span.sequence)
             sequence.num_computed = span.stop
-            token = tokens.get(sequence)
+            token = tokens.get(sequence.request.request_id)
             first_row = max(span.start, sequence.num_reported)
             if token is None and first_row >= span.stop:
                 continue
@@ -186,13 +186,18 @@ class AutoregressiveEngine:
 
     def _report(self, accepted: list[Accepted[Any]]) -> list[StepResult]:
         """What the model makes of it; if it raises, entry by entry, so that only the guilty fail."""
+        if not accepted:
+            return []
         try:
             outputs = self._model.accept(accepted)
         except Exception as error:  # a model's fault ends a request, never the process
             if len(accepted) > 1:
                 return [result for entry in accepted for result in self._report([entry])]
             return [_failure(accepted[0].request, error)]
-        return [StepResult(entry.request, output) for entry, output in zip(accepted, outputs, strict=True)]
+        if len(outputs) != len(accepted):
+            fault = StageError(f"the model's accept gave {len(outputs)} outputs for {len(accepted)} sequences")
+            return [StepResult(entry.request, fault) for entry in accepted]
+        return [_result(entry, output) for entry, output in zip(accepted, outputs, strict=True)]
 
     def _sampler(self, sequence: _Running) -> SequenceSampler:
         if sequence.sampler is None:
@@ -204,6 +209,13 @@ class AutoregressiveEngine:
 def _has_news(sequence: _Running) -> bool:
     inputs = sequence.request.inputs.values()
     return any(edge.num_rows for edge in inputs) or (not sequence.heard_end and all(edge.exhausted for edge in inputs))
+
+
+def _result(entry: Accepted[Any], output: StageOutput) -> StepResult:
+    if entry.finish_reason is not None and not output.finished:
+        name, reason = entry.request.request_id, entry.finish_reason
+        return StepResult(entry.request, StageError(f"{name}: the model goes on after finish_reason={reason}"))
+    return StepResult(entry.request, output)
 
 
 def _failure(request: StageRequest, error: Exception) -> StepResult:

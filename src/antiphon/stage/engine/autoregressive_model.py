@@ -119,5 +119,6 @@ class AutoregressiveModel(Protocol[State]):
         """Take in what the step made, one entry per span: append tokens to the states, say what goes where.
 
         Where finish_reason is set the output must be `finished`; it may be so elsewhere too, to end a sequence for a
-        reason of the model's own (a stop string).
+        reason of the model's own (a stop string). An exception makes the engine hand the entries over again one by
+        one, so a state may change only when the call can no longer fail.
         """

@@ -14,10 +14,15 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.utils.rnn import pad_sequence
 from transformers import AttentionInterface, AttentionMaskInterface
+
+from antiphon.errors import StageError
 
 NAME = "antiphon_paged"
 """The value of attn_implementation."""
+_PADDING = 1.5
+_SHORT = 64  # positions; among shorter sequences padding costs less than another call
 
 
 class PagedKVCache:
@@ -59,44 +64,101 @@ class PagedStep:
 
     def __init__(self, cache: PagedKVCache, sequences: list[SequenceSlots]) -> None:
         self._cache = cache
-        self._sequences = sequences
         self._new_slots = torch.cat([sequence.slots[-sequence.num_new :] for sequence in sequences])
-        self._masks = [_chunk_mask(sequence) for sequence in sequences]
+        self._groups = _grouped(sequences)
 
     def attend(
-        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float | None
+        self,
+        layer: int,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        *,
+        scaling: float | None = None,
+        window: int | None = None,
     ) -> torch.Tensor:
         """query [1, num_heads, n, head_dim], key, value [1, num_kv_heads, n, head_dim] -> [1, n, num_heads, head_dim].
 
-        n: positions of all sequences, in the batch's order. layer: index in the cache.
+        n: positions of all sequences, in the batch's order. layer: index in the cache. window: a position sees itself
+        and the window - 1 before it.
         """
         keys, values = self._cache.keys[layer], self._cache.values[layer]
         keys[self._new_slots] = key[0].transpose(0, 1)
         values[self._new_slots] = value[0].transpose(0, 1)
-        outputs, first = [], 0
-        for sequence, mask in zip(self._sequences, self._masks, strict=True):
-            output = scaled_dot_product_attention(
-                query[:, :, first : first + sequence.num_new],
-                keys[sequence.slots].transpose(0, 1)[None],
-                values[sequence.slots].transpose(0, 1)[None],
-                attn_mask=mask,
-                scale=scaling,
-                enable_gqa=True,
-            )
-            outputs.append(output)
-            first += sequence.num_new
-        return torch.cat(outputs, dim=2).transpose(1, 2)
+        by_position = query[0].transpose(0, 1)  # [n, num_heads, head_dim]
+        output = torch.empty_like(by_position)
+        for group in self._groups:
+            output[group.places] = group.attend(by_position[group.places], keys, values, scaling, window)
+        return output[None]
 
 
-def _chunk_mask(sequence: SequenceSlots) -> torch.Tensor | None:
-    """[num_new, length] bool: position i of the chunk sees everything up to itself; None for a single position."""
-    if sequence.num_new == 1:
-        return None
-    length = len(sequence.slots)
-    first = length - sequence.num_new
-    device = sequence.slots.device
-    positions = torch.arange(length, device=device)
-    return positions[None, :] <= (first + torch.arange(sequence.num_new, device=device))[:, None]
+class _Group:
+    """Sequences with the same number of new positions, attended in one call.
+
+    places: [num_sequences * num_new] of their positions in the flat batch.
+    """
+
+    def __init__(self, places: torch.Tensor, sequences: list[SequenceSlots]) -> None:
+        self.places = places
+        self._num_new = sequences[0].num_new
+        self._stops = [len(sequence.slots) for sequence in sequences]
+        self._slots = pad_sequence([sequence.slots for sequence in sequences], batch_first=True)
+        self._masks: dict[int | None, torch.Tensor | None] = {}
+
+    def attend(
+        self,
+        query: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        scaling: float | None,
+        window: int | None,
+    ) -> torch.Tensor:
+        """query [num_sequences * num_new, num_heads, head_dim] -> the same shape."""
+        if window not in self._masks:
+            self._masks[window] = self._mask(window)
+        num_sequences, num_heads, head_dim, num_kv_heads = len(self._stops), *query.shape[1:], keys.shape[1]
+        if is_decode := self._num_new == 1:  # the heads of one group see the same keys, as its positions
+            query = query.view(num_sequences, num_kv_heads, num_heads // num_kv_heads, head_dim)
+        else:
+            query = query.view(num_sequences, self._num_new, num_heads, head_dim).transpose(1, 2)
+        output = scaled_dot_product_attention(
+            query,
+            keys[self._slots].transpose(1, 2),
+            values[self._slots].transpose(1, 2),
+            attn_mask=self._masks[window],
+            scale=scaling,
+            enable_gqa=not is_decode,
+        )
+        return (output if is_decode else output.transpose(1, 2)).reshape(-1, num_heads, head_dim)
+
+    def _mask(self, window: int | None) -> torch.Tensor | None:
+        """[num_sequences, 1, num_new, length] bool: who sees whom; None if everybody sees everything."""
+        length, device = self._slots.shape[1], self._slots.device
+        if self._num_new == 1 and min(self._stops) == length and (window is None or window >= length):
+            return None
+        stops = torch.tensor(self._stops, device=device)[:, None, None, None]
+        own = stops - self._num_new + torch.arange(self._num_new, device=device)[:, None]
+        seen = torch.arange(length, device=device)
+        return (seen <= own) if window is None else (seen <= own) & (seen > own - window)
+
+
+def _grouped(sequences: list[SequenceSlots]) -> list[_Group]:
+    """Chunks alone; single positions together with those whose length differs by no more than a factor of _PADDING."""
+    device = sequences[0].slots.device
+    firsts = torch.tensor([0, *(sequence.num_new for sequence in sequences)]).cumsum(0).tolist()
+    groups = [
+        _Group(torch.arange(first, first + sequence.num_new, device=device), [sequence])
+        for first, sequence in zip(firsts, sequences, strict=False)
+        if sequence.num_new > 1
+    ]
+    decodes = sorted((len(s.slots), first) for first, s in zip(firsts, sequences, strict=False) if s.num_new == 1)
+    by_first = dict(zip(firsts, sequences, strict=False))
+    while decodes:
+        longest = max(decodes[0][0], _SHORT) * _PADDING
+        places = [first for length, first in decodes if length <= longest]
+        decodes = decodes[len(places) :]
+        groups.append(_Group(torch.tensor(places, device=device), [by_first[first] for first in places]))
+    return groups
 
 
 def _paged_attention(
@@ -109,11 +171,16 @@ def _paged_attention(
     paged_step: PagedStep,
     layer_idx: int | None = None,
     scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
     **_: object,
 ) -> tuple[torch.Tensor, None]:
+    if softcap is not None or s_aux is not None:
+        raise StageError("attention with a soft cap or with sinks is not served; use another checkpoint")
     layer = module.layer_idx
     assert isinstance(layer, int)
-    return paged_step.attend(layer, query, key, value, scaling), None
+    return paged_step.attend(layer, query, key, value, scaling=scaling, window=sliding_window), None
 
 
 def _no_mask(*_: object, **__: object) -> None:

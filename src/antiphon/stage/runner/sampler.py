@@ -24,6 +24,7 @@ class SequenceSampler:
         self.num_sampled = 0
         self._seen = set(rules.prompt_ids) if params.repetition_penalty != 1.0 else set()
         self._suppressed = sorted(set(rules.suppressed_ids))
+        self._point: float | None = None
         self._random = torch.Generator()
         if params.seed is None:
             self._random.seed()
@@ -36,7 +37,7 @@ class SequenceSampler:
         return self.params.temperature == 0 and not self._suppressed_now() and self.params.repetition_penalty == 1.0
 
     def sample(self, logits: torch.Tensor) -> int:
-        """logits: [vocab_size], not changed. The next token."""
+        """logits: [vocab_size], not changed. The next token; the same again until `took` is called."""
         logits = logits.float().clone()
         if self.params.repetition_penalty != 1.0 and self._seen:
             seen = torch.tensor(sorted(self._seen), device=logits.device)
@@ -50,6 +51,7 @@ class SequenceSampler:
     def took(self, token: int) -> None:
         """`token` is the sequence's next one."""
         self.num_sampled += 1
+        self._point = None
         if self.params.repetition_penalty != 1.0:
             self._seen.add(token)
 
@@ -70,23 +72,28 @@ class SequenceSampler:
 
     def _draw(self, logits: torch.Tensor) -> int:
         params = self.params
-        ordered, ids = torch.sort(logits / params.temperature, descending=True)
-        if params.top_k > 0:
-            ordered, ids = ordered[: params.top_k], ids[: params.top_k]
-        probabilities = torch.softmax(ordered, dim=-1)
+        if 0 < params.top_k < len(logits):
+            ordered, ids = torch.topk(logits, params.top_k)
+        else:
+            ordered, ids = torch.sort(logits, descending=True)
+        probabilities = torch.softmax((ordered - ordered[0]) / params.temperature, dim=-1)
+        kept = probabilities >= params.min_p * probabilities[0]
         if params.top_p < 1.0:
-            before = torch.cumsum(probabilities, dim=-1) - probabilities
-            probabilities = torch.where(before < params.top_p, probabilities, 0.0)
-        if params.min_p > 0.0:
-            probabilities = torch.where(probabilities >= params.min_p * probabilities[0], probabilities, 0.0)
-        cumulative = torch.cumsum(probabilities.double().cpu(), dim=-1)
-        point = torch.rand((), generator=self._random, dtype=torch.float64) * cumulative[-1]
-        index = int(torch.searchsorted(cumulative, point, right=True))
-        return int(ids[min(index, len(ids) - 1)])
+            kept &= torch.cumsum(probabilities, dim=-1) - probabilities < params.top_p
+        num_kept = max(1, int(kept.sum()))  # sorted: what is kept stands first
+        cumulative = torch.cumsum(probabilities[:num_kept].double().cpu(), dim=-1)
+        index = int(torch.searchsorted(cumulative, self._next_point() * cumulative[-1], right=True))
+        return int(ids[min(index, num_kept - 1)])
+
+    def _next_point(self) -> float:
+        """In [0, 1): one draw per token, however often that token is sampled."""
+        if self._point is None:
+            self._point = float(torch.rand((), generator=self._random, dtype=torch.float64))
+        return self._point
 
 
 def sample_batch(logits: torch.Tensor, samplers: list[SequenceSampler]) -> list[int]:
-    """logits: [len(samplers), vocab_size]. One token per sequence; counts it as taken."""
+    """logits: [len(samplers), vocab_size]. One token per sequence; counts it as taken, if no sampling raised."""
     best = logits.argmax(dim=-1).tolist()
     tokens = [
         token if sampler.is_plain_greedy else sampler.sample(row)

@@ -4,11 +4,12 @@ In: sequences and how many positions of each could be computed. Out: the spans o
 Does not know: tensors, models, tokens.
 
 A step has at most max_num_batched_tokens positions, decodes (one position) before prefills, older sequences first.
-If blocks run out, the newest running sequence yields: its blocks are freed, it waits first in the queue, and computes
-its positions again when there is room.
+A sequence that waits for input or credit takes no place until it can run. If blocks run out, the newest running
+sequence yields: its blocks are freed, it takes its turn in the queue again, and computes its positions once more when
+there is room. The oldest that can run thus always gets on.
 """
 
-from collections import deque
+from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -19,11 +20,12 @@ from antiphon.stage.scheduler.block_pool import BlockPool
 
 @dataclass(eq=False)
 class Sequence:
-    """One request's place in the KV cache. Positions [0, num_computed) are in `blocks`."""
+    """One request's place in the KV cache. Positions [0, num_computed) are in `blocks`; `arrival` is its rank by age."""
 
     request: StageRequest
     blocks: list[int] = field(default_factory=list)
     num_computed: int = 0
+    arrival: int = 0
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Schedule:
 
 
 class AutoregressiveScheduler:
-    """Owns the running sequences in order of arrival (at most max_num_seqs), the waiting ones, and the block pool."""
+    """Owns the running sequences (at most max_num_seqs) and the waiting ones, both oldest first, and the block pool."""
 
     def __init__(
         self,
@@ -59,12 +61,15 @@ class AutoregressiveScheduler:
         self._max_num_batched_tokens = max_num_batched_tokens
         self._num_positions = num_positions
         self._running: list[Sequence] = []
-        self._waiting: deque[Sequence] = deque()
+        self._waiting: list[Sequence] = []
+        self._num_added = 0
         self.num_preemptions = 0
 
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence; StageError if its prompt can never fit."""
         self._check_fits(sequence, self._num_positions(sequence) + 1)
+        self._num_added += 1
+        sequence.arrival = self._num_added
         self._waiting.append(sequence)
 
     def remove(self, sequence: Sequence) -> None:
@@ -76,14 +81,14 @@ class AutoregressiveScheduler:
         self._free(sequence)
 
     def any_runnable(self) -> bool:
-        """True if `schedule` would give a span."""
-        return any(map(self._can_run, self._running)) or (
-            bool(self._waiting) and len(self._running) < self._max_num_seqs and self._can_run(self._waiting[0])
-        )
+        """True if `schedule` would do something."""
+        return any(map(self._can_run, self._running)) or bool(self._admissible())
 
     def schedule(self) -> Schedule:
         """The next step. Allocates blocks, and preempts where they do not suffice."""
-        self._admit()
+        for sequence in self._admissible():
+            self._waiting.remove(sequence)
+            insort(self._running, sequence, key=_arrival)
         budget = self._max_num_batched_tokens
         spans: dict[Sequence, ScheduledSpan] = {}
         failed: list[tuple[Sequence, StageError]] = []
@@ -93,7 +98,7 @@ class AutoregressiveScheduler:
                 continue
             stop = min(self._num_positions(sequence), sequence.num_computed + budget)
             try:
-                self._check_fits(sequence, stop)
+                self._check_fits(sequence, self._num_positions(sequence))
             except StageError as error:
                 failed.append((sequence, error))
                 continue
@@ -115,18 +120,25 @@ class AutoregressiveScheduler:
     def _can_run(self, sequence: Sequence) -> bool:
         return not sequence.request.is_blocked and self._num_positions(sequence) > sequence.num_computed
 
-    def _admit(self) -> None:
-        """Give waiting sequences a place, in order, while the known positions of each and one more fit beside the rest.
+    def _admissible(self) -> list[Sequence]:
+        """The waiting sequences that get a place now, in order, while their known positions and one more fit.
 
-        The block for one more keeps a preempted sequence from coming back only to yield again at once.
+        What the running sequences need for theirs is kept for them. Without the one more, a preempted sequence would
+        come back only to yield again at once.
         """
-        unused = self._pool.num_free
-        while self._waiting and len(self._running) < self._max_num_seqs:
-            needed = self._pool.blocks_for(self._num_positions(self._waiting[0]) + 1)
-            if needed > unused and self._running:
-                return
-            unused -= needed
-            self._running.append(self._waiting.popleft())
+        unused = self._pool.num_free - sum(map(self._num_missing, self._running))
+        admissible: list[Sequence] = []
+        for sequence in filter(self._can_run, self._waiting):
+            unused -= self._num_missing(sequence)
+            num_running = len(self._running) + len(admissible)
+            if num_running == self._max_num_seqs or (unused < 0 and num_running):
+                break
+            admissible.append(sequence)
+        return admissible
+
+    def _num_missing(self, sequence: Sequence) -> int:
+        """Blocks that the sequence has not got for its known positions and one more."""
+        return self._pool.blocks_for(self._num_positions(sequence) + 1) - len(sequence.blocks)
 
     def _grow(self, sequence: Sequence, length: int, spans: dict[Sequence, ScheduledSpan]) -> bool:
         """Blocks for `length` positions; False if the sequence itself had to yield."""
@@ -144,7 +156,7 @@ class AutoregressiveScheduler:
     def _preempt(self, sequence: Sequence) -> None:
         self._running.remove(sequence)
         self._free(sequence)
-        self._waiting.appendleft(sequence)
+        insort(self._waiting, sequence, key=_arrival)
         self.num_preemptions += 1
 
     def _free(self, sequence: Sequence) -> None:
@@ -159,3 +171,7 @@ class AutoregressiveScheduler:
                 "shorten the request or raise stages.<name>.num_kv_blocks",
                 code="context_length_exceeded",
             )
+
+
+def _arrival(sequence: Sequence) -> int:
+    return sequence.arrival
