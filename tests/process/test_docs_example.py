@@ -133,7 +133,8 @@ def test_the_readmes_openai_example_runs(voice_server, tmp_path):
 
 
 def test_the_readmes_library_example_runs(tmp_path):
-    assert "thinker OutputEnd(" in run_python(readme_blocks("python", "import Engine"), tmp_path)
+    *chunks, end = run_python(readme_blocks("python", "import Engine"), tmp_path).splitlines()
+    assert set(chunks) == {"code2wav AudioChunk"} and end == "code2wav OutputEnd"
 
 
 def run_python(program: str, folder: Path) -> str:
