@@ -7,12 +7,13 @@ to the talker. The checkpoint is a folder or a GGUF file; "" is the packaged Smo
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 import torch
 from tokenizers.decoders import DecodeStream
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from antiphon.errors import ConfigError, InvalidRequestError
 from antiphon.messages.client import TextDelta, Usage
@@ -44,13 +45,10 @@ class Thinker:
     def load(self, context: ModelContext, device: Device) -> None:
         """Load network, tokenizer and generation config; ConfigError if the checkpoint is not usable."""
         path = Path(model_path(context.model_path, smollm2_gguf()))
-        folder, gguf = (str(path.parent), path.name) if path.is_file() else (str(path), None)
-        self._tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=gguf, local_files_only=True)
-        if not isinstance(self._tokenizer, PreTrainedTokenizerFast):
-            raise ConfigError([f"{path}: only fast tokenizers (tokenizer.json) are served"])
-        self._network = AutoModelForCausalLM.from_pretrained(
-            folder, gguf_file=gguf, dtype=device.dtype, attn_implementation=NAME, local_files_only=True
-        )
+        try:
+            self._tokenizer, self._network = _from_pretrained(path, device.dtype)
+        except (OSError, ValueError, KeyError) as error:
+            raise ConfigError([f"{path} is no checkpoint that can be served: {error}"]) from error
         as_module: torch.nn.Module = self._network
         as_module.eval().to(device.torch_device)
         config = self._network.config.get_text_config()
@@ -152,6 +150,20 @@ class Thinker:
             return list(self._tokenizer("\n".join(message["content"] for message in messages))["input_ids"])
         text = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
         return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def _from_pretrained(path: Path, dtype: torch.dtype) -> tuple[PreTrainedTokenizerFast, PreTrainedModel]:
+    folder, gguf = (str(path.parent), path.name) if path.is_file() else (str(path), None)
+    tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=gguf, local_files_only=True)
+    if not isinstance(tokenizer, PreTrainedTokenizerFast):
+        raise ValueError("only fast tokenizers (tokenizer.json) are served")
+    options = {"gguf_file": gguf, "dtype": dtype, "attn_implementation": NAME, "local_files_only": True}
+    loaded: Any = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True, **options)
+    network, loading = loaded
+    if loading["missing_keys"]:
+        raise ValueError(f"it lacks the weights {', '.join(sorted(loading['missing_keys']))}")
+    assert isinstance(network, PreTrainedModel)
+    return tokenizer, network
 
 
 def _kv_layout(config: PreTrainedConfig, dtype: torch.dtype) -> KVLayout:

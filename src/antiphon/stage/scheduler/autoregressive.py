@@ -20,7 +20,7 @@ from antiphon.stage.scheduler.block_pool import BlockPool
 
 @dataclass(eq=False)
 class Sequence:
-    """One request's place in the KV cache. Positions [0, num_computed) are in `blocks`; `arrival` is its rank by age."""
+    """One request's place in the KV cache: positions [0, num_computed) are in `blocks`. Older ones arrived earlier."""
 
     request: StageRequest
     blocks: list[int] = field(default_factory=list)

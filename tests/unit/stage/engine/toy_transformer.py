@@ -5,6 +5,7 @@ A test module imports this only behind `pytest.importorskip("transformers")`.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 import torch
@@ -218,12 +219,17 @@ def prompts(count: int, longest: int = 40) -> dict[str, list[int]]:
 
 def generated(name: str, asked: dict[str, list[int]], max_tokens: int = 24) -> dict[str, list[int]]:
     """What transformers' generate makes of each prompt alone."""
-    reference, answers = network(name, "sdpa"), {}
-    for key, prompt in asked.items():
-        ids = torch.tensor([prompt])
-        with torch.no_grad():
-            full = reference.generate(
-                ids, attention_mask=torch.ones_like(ids), max_new_tokens=max_tokens, do_sample=False
-            )
-        answers[key] = full[0, len(prompt) :].tolist()
-    return answers
+    return {key: list(_generated(name, tuple(prompt), max_tokens)) for key, prompt in asked.items()}
+
+
+@cache
+def _generated(name: str, prompt: tuple[int, ...], max_tokens: int) -> tuple[int, ...]:
+    ids = torch.tensor([prompt])
+    wanted = {"attention_mask": torch.ones_like(ids), "max_new_tokens": max_tokens, "do_sample": False}
+    with torch.no_grad():
+        return tuple(_reference(name).generate(ids, **wanted)[0, len(prompt) :].tolist())
+
+
+@cache
+def _reference(name: str) -> torch.nn.Module:
+    return network(name, "sdpa")
