@@ -7,9 +7,19 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from antiphon.errors import AntiphonError
+from antiphon.errors import AntiphonError, InvalidRequestError
+from antiphon.messages.params import SamplingParams
 from tests.conformance.omni_chain import Chain, Heard
-from tests.conformance.tiny_qwen3_omni import Answer, Prompt, Reference, prompt
+from tests.conformance.tiny_qwen3_omni import (
+    HIDDEN,
+    IM_END,
+    SPEECH_TOKENS,
+    Answer,
+    Prompt,
+    Reference,
+    prompt,
+    set_speech_defaults,
+)
 
 PROMPTS: dict[str, Prompt] = {
     "text": prompt([7, 8, 9]),
@@ -20,9 +30,8 @@ PROMPTS: dict[str, Prompt] = {
     "audio and image": prompt([16, 17], audio_frames=40, grid=(4, 2)),
     "video": prompt([18, 19, 20], video_grid=3),
 }
-BASIC = ("text", "audio", "image")
+MIXED = (*PROMPTS, "text")
 SPEAKERS = {"text": "chelsie"}
-HIDDEN_BYTES = 32 * 4
 
 
 class Expected:
@@ -42,6 +51,11 @@ class Expected:
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> Expected:
     return Expected(0, tmp_path_factory.mktemp("seed-0"))
+
+
+@pytest.fixture(scope="module", params=[1, 2])
+def other_seed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Expected:
+    return Expected(request.param, tmp_path_factory.mktemp("seed"))
 
 
 def ask(chain: Chain, *names: str) -> dict[str, Heard]:
@@ -64,3 +78,109 @@ def assert_same(expected: Expected, heard: dict[str, Heard]) -> None:
 @pytest.mark.parametrize("name", PROMPTS)
 def test_one_request_equals_the_reference(expected: Expected, name: str, is_streamed: bool) -> None:
     assert_same(expected, ask(Chain(expected.path, is_streamed=is_streamed), name))
+
+
+def test_other_weights_equal_the_reference(other_seed: Expected) -> None:
+    assert_same(other_seed, ask(Chain(other_seed.path), "text", "audio", "image"))
+
+
+@pytest.mark.parametrize("is_streamed", [True, False], ids=["streamed", "full payload"])
+def test_eight_at_once_of_mixed_lengths_equal_the_reference(expected: Expected, is_streamed: bool) -> None:
+    chain = Chain(expected.path, is_streamed=is_streamed)
+    assert_same(expected, ask(chain, *MIXED))
+    assert all(engine.num_preemptions == 0 for engine in (*chain.thinkers, *chain.talkers))
+
+
+@pytest.mark.parametrize("is_streamed", [True, False], ids=["streamed", "full payload"])
+def test_eight_at_once_equal_the_reference_when_the_kv_cache_makes_them_yield(
+    expected: Expected, is_streamed: bool
+) -> None:
+    chain = Chain(expected.path, is_streamed=is_streamed, num_kv_blocks=7)
+    assert_same(expected, ask(chain, *MIXED))
+    assert all(engine.num_preemptions > 0 for engine in (*chain.thinkers, *chain.talkers))
+
+
+def test_a_prompt_prefilled_seven_positions_at_a_time_equals_the_reference(expected: Expected) -> None:
+    assert_same(expected, ask(Chain(expected.path, max_num_batched_tokens=7), "image", "audio and image", "long text"))
+
+
+@pytest.mark.parametrize(("num_thinkers", "num_talkers"), [(1, 2), (2, 1), (2, 2)])
+def test_two_replicas_of_a_stage_equal_the_reference(expected: Expected, num_thinkers: int, num_talkers: int) -> None:
+    chain = Chain(expected.path, num_thinkers=num_thinkers, num_talkers=num_talkers)
+    assert_same(expected, ask(chain, "text", "audio", "image", "video"))
+
+
+def test_two_rows_a_position_and_sixteen_codes_a_frame_cross_and_nothing_else(expected: Expected) -> None:
+    chain = Chain(expected.path)
+    heard = ask(chain, "image")["image/0"]
+    num_positions = len(PROMPTS["image"]["input_ids"]) + len(heard.token_ids) - 1  # the last token is never an input
+    num_user_positions = 3 + 1 + 6 + 1 + 3 + 2  # header, picture between its marks, words, end of turn
+    layout_bytes = (num_user_positions + 9) * 5 * 4
+    assert chain.num_bytes["thinker->talker"] == num_positions * 2 * HIDDEN * 4 + layout_bytes
+    assert chain.num_bytes["talker->code2wav"] == (SPEECH_TOKENS - 1) * 16 * 2
+    assert len(heard.codes) == SPEECH_TOKENS - 1
+
+
+def test_the_talker_speaks_before_the_thinker_has_finished(expected: Expected) -> None:
+    chain = Chain(expected.path)
+    chain.submit("a", PROMPTS["text"])
+    while not chain.heard["a"].frames:
+        assert "thinker" not in chain.heard["a"].ended
+        chain.step()
+    chain.step()
+    assert "thinker" not in chain.heard["a"].ended
+
+
+def test_a_text_answer_needs_no_talker_and_is_the_same(expected: Expected) -> None:
+    chain = Chain(expected.path)
+    chain.submit("a", PROMPTS["image"], speaks=False)
+    assert chain.run()["a"].token_ids == expected.answer("image").token_ids
+    assert not chain.num_bytes["thinker->talker"]
+
+
+def test_speakers_differ_and_an_unknown_one_is_the_clients_error(expected: Expected) -> None:
+    chain = Chain(expected.path)
+    chain.submit("ethan", PROMPTS["text"], voice="Ethan")
+    chain.submit("chelsie", PROMPTS["text"], voice="chelsie")
+    chain.submit("nobody", PROMPTS["text"], voice="nobody")
+    heard = chain.run()
+    assert heard["ethan"].codes.tolist() != heard["chelsie"].codes.tolist()
+    error = heard["nobody"].error
+    assert isinstance(error, InvalidRequestError) and error.param == "voice"
+    assert "chelsie, ethan" in error.message
+
+
+def test_seeded_sampling_is_the_same_alone_and_among_others(expected: Expected) -> None:
+    sampling = SamplingParams(max_tokens=8, temperature=1.0, seed=11)
+    alone, crowd = Chain(expected.path), Chain(expected.path)
+    alone.submit("a", PROMPTS["audio"], sampling)
+    for number, name in enumerate(MIXED):
+        crowd.submit(f"other/{number}", PROMPTS[name], SamplingParams(max_tokens=8, seed=number))
+    crowd.submit("a", PROMPTS["audio"], sampling)
+    want, got = alone.run()["a"], crowd.run()["a"]
+    assert got.token_ids == want.token_ids
+    assert got.codes.tolist() == want.codes.tolist()
+    assert want.codes.tolist() != expected.answer("audio").codes.tolist()
+
+
+def test_a_talker_that_ends_without_a_frame_is_an_error_named_so(tmp_path: Path) -> None:
+    Reference(0, tmp_path)
+    set_speech_defaults(tmp_path, talker_max_new_tokens=1)  # the code that ends a sequence makes no frame
+    chain = Chain(tmp_path)
+    chain.submit("a", PROMPTS["text"])
+    heard = chain.run()["a"]
+    assert_no_audio(heard)
+    assert "talker" in heard.ended
+
+
+def test_a_thinker_that_says_nothing_is_the_same_error(expected: Expected) -> None:
+    chain = Chain(expected.path)
+    chain.submit("a", PROMPTS["text"], SamplingParams(max_tokens=1, temperature=0.0))
+    heard = chain.run()["a"]
+    assert_no_audio(heard)
+    assert len(heard.token_ids) == 1 and IM_END not in heard.token_ids
+
+
+def assert_no_audio(heard: Heard) -> None:
+    assert isinstance(heard.error, AntiphonError) and heard.error.code == "no_audio"
+    assert not heard.frames and not heard.pcm

@@ -7,6 +7,7 @@ Does not know: antiphon's stages.
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from transformers import Qwen3OmniMoeConfig, Qwen3OmniMoeForConditionalGeneratio
 AUDIO, IMAGE, VIDEO, AUDIO_START, AUDIO_END, VISION_START, VISION_END = range(101, 108)
 IM_START, IM_END, SYSTEM, USER, ASSISTANT, TTS_PAD, TTS_BOS, TTS_EOS = range(108, 116)
 NEWLINE = 6
+VOCABULARY, HIDDEN = 160, 32
 NUM_CODES = 64
 CODEC_EOS = NUM_CODES + 6
 MEL_BINS, PATCH_WIDTH = 16, 3 * 2 * 4 * 4
@@ -22,7 +24,8 @@ ANSWER_TOKENS, SPEECH_TOKENS, MIN_SPEECH_TOKENS = 8, 12, 4
 SPEAKERS = {"ethan": NUM_CODES + 16, "chelsie": NUM_CODES + 17}
 
 _ROPE = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1], "mrope_interleaved": True}
-_MOE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "norm_topk_prob": True}
+_WIDE = {"initializer_range": 0.3}  # so that every input tells in the output
+_MOE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "norm_topk_prob": True, **_WIDE}
 _HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "rope_parameters": _ROPE}
 _TOKENS = {"audio_token_id": AUDIO, "image_token_id": IMAGE, "video_token_id": VIDEO}
 _STARTS = {"audio_start_token_id": AUDIO_START, "vision_start_token_id": VISION_START}
@@ -30,42 +33,10 @@ _STARTS = {"audio_start_token_id": AUDIO_START, "vision_start_token_id": VISION_
 
 def config() -> Qwen3OmniMoeConfig:
     """Every kind of layer that the real one has, once or twice."""
-    text = {"vocab_size": 160, "hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 3, **_HEADS, **_MOE}
-    audio = {
-        **{"num_mel_bins": MEL_BINS, "encoder_layers": 1, "encoder_attention_heads": 2, "encoder_ffn_dim": 16},
-        **{"d_model": 16, "n_window": 50, "n_window_infer": 100, "output_dim": 32, "downsample_hidden_size": 8},
-        "max_source_positions": 64,
-    }
-    vision = {
-        **{"depth": 2, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "patch_size": 4},
-        **{"spatial_merge_size": 2, "temporal_patch_size": 2, "out_hidden_size": 32, "num_position_embeddings": 64},
-        "deepstack_visual_indexes": [0, 1],
-    }
-    predictor = {
-        **{"vocab_size": NUM_CODES, "hidden_size": 24, "intermediate_size": 32, "num_hidden_layers": 1},
-        **{"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8, "num_code_groups": 16},
-    }
-    speech = {
-        **{"vocab_size": NUM_CODES + 1024, "hidden_size": 24, "intermediate_size": 32, "num_hidden_layers": 2},
-        **{"shared_expert_intermediate_size": 16, **_HEADS, **_MOE},
-    }
-    names = ("codec_eos_token_id", "codec_nothink_id", "codec_think_bos_id", "codec_think_eos_id", "codec_pad_id")
-    codec_ids = {name: CODEC_EOS + number for number, name in enumerate((*names, "codec_bos_id"))}
     return Qwen3OmniMoeConfig(
-        thinker_config={
-            **{"text_config": text, "audio_config": audio, "vision_config": vision, "user_token_id": USER},
-            **{"initializer_range": 0.3, **_TOKENS, **_STARTS},
-        },
-        talker_config={
-            **{"text_config": speech, "code_predictor_config": predictor, "num_code_groups": 16},
-            **{"thinker_hidden_size": 32, "accept_hidden_layer": 2, "spatial_merge_size": 2},
-            **{"speaker_id": SPEAKERS, "initializer_range": 0.3, **codec_ids, **_TOKENS, **_STARTS},
-        },
-        code2wav_config={
-            **{"codebook_size": NUM_CODES, "hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2},
-            **{"intermediate_size": 16, "sliding_window": 8, "num_hidden_layers": 2, "num_quantizers": 16},
-            **{"upsample_rates": (4, 2), "upsampling_ratios": (2, 2), "decoder_dim": 16, "initializer_range": 0.1},
-        },
+        thinker_config=_thinker(),
+        talker_config=_talker(),
+        code2wav_config=_code2wav(),
         im_start_token_id=IM_START,
         im_end_token_id=IM_END,
         system_token_id=SYSTEM,
@@ -76,6 +47,105 @@ def config() -> Qwen3OmniMoeConfig:
         tts_eos_token_id=TTS_EOS,
         initializer_range=0.3,
     )
+
+
+def _thinker() -> dict[str, Any]:
+    audio = {
+        "num_mel_bins": MEL_BINS,
+        "encoder_layers": 1,
+        "encoder_attention_heads": 2,
+        "encoder_ffn_dim": 16,
+        "d_model": 16,
+        "n_window": 50,
+        "n_window_infer": 100,
+        "output_dim": 32,
+        "downsample_hidden_size": 8,
+        "max_source_positions": 64,
+        **_WIDE,
+    }
+    vision = {
+        "depth": 2,
+        "hidden_size": 16,
+        "intermediate_size": 16,
+        "num_heads": 2,
+        "patch_size": 4,
+        "spatial_merge_size": 2,
+        "temporal_patch_size": 2,
+        "out_hidden_size": 32,
+        "num_position_embeddings": 64,
+        "deepstack_visual_indexes": [0, 1],
+        **_WIDE,
+    }
+    return {
+        "text_config": {
+            "vocab_size": VOCABULARY,
+            "hidden_size": HIDDEN,
+            "intermediate_size": 32,
+            "num_hidden_layers": 3,
+            **_HEADS,
+            **_MOE,
+        },
+        "audio_config": audio,
+        "vision_config": vision,
+        "user_token_id": USER,
+        **_WIDE,
+        **_TOKENS,
+        **_STARTS,
+    }
+
+
+def _talker() -> dict[str, Any]:
+    predictor = {
+        "vocab_size": NUM_CODES,
+        "hidden_size": 24,
+        "intermediate_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 8,
+        "num_code_groups": 16,
+        **_WIDE,
+    }
+    speech = {
+        "vocab_size": NUM_CODES + 1024,
+        "hidden_size": 24,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "shared_expert_intermediate_size": 16,
+        **_HEADS,
+        **_MOE,
+    }
+    names = ("codec_eos_token_id", "codec_nothink_id", "codec_think_bos_id", "codec_think_eos_id", "codec_pad_id")
+    return {
+        "text_config": speech,
+        "code_predictor_config": predictor,
+        "num_code_groups": 16,
+        "thinker_hidden_size": HIDDEN,
+        "accept_hidden_layer": 2,
+        "spatial_merge_size": 2,
+        "speaker_id": SPEAKERS,
+        **_WIDE,
+        **{name: CODEC_EOS + number for number, name in enumerate((*names, "codec_bos_id"))},
+        **_TOKENS,
+        **_STARTS,
+    }
+
+
+def _code2wav() -> dict[str, Any]:
+    return {
+        "codebook_size": NUM_CODES,
+        "hidden_size": 16,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "intermediate_size": 16,
+        "sliding_window": 8,
+        "num_hidden_layers": 2,
+        "num_quantizers": 16,
+        "upsample_rates": (4, 2),
+        "upsampling_ratios": (2, 2),
+        "decoder_dim": 16,
+        "initializer_range": 0.1,
+    }
 
 
 Prompt = dict[str, np.ndarray]
@@ -126,6 +196,12 @@ class Answer:
     samples: np.ndarray
 
 
+def set_speech_defaults(path: Path, **defaults: int) -> None:
+    """Write the checkpoint's generation config."""
+    lengths = {"talker_max_new_tokens": SPEECH_TOKENS, "talker_min_new_tokens": MIN_SPEECH_TOKENS}
+    (path / "generation_config.json").write_text(json.dumps(lengths | defaults))
+
+
 class Reference:
     """Owns the network of one seed, saved as a checkpoint at `path`."""
 
@@ -137,8 +213,7 @@ class Reference:
             if ".experts." in name:  # the reference leaves the talker's as the memory was
                 torch.nn.init.normal_(weight, std=0.3)
         self._network.save_pretrained(path, max_shard_size="200KB")
-        defaults = {"talker_max_new_tokens": SPEECH_TOKENS, "talker_min_new_tokens": MIN_SPEECH_TOKENS}
-        (path / "generation_config.json").write_text(json.dumps(defaults))
+        set_speech_defaults(path)
         self._network.talker.config.audio_config = self._network.config.thinker_config.audio_config
         self._codes: list[torch.Tensor] = []
         self._network.code2wav.chunked_decode = self._decode

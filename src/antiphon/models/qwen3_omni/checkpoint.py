@@ -29,12 +29,14 @@ _PARTS = ("thinker.", "talker.", "code2wav.")
 _NUM_NAMED = 20  # weights that an error message lists
 
 
-class TalkerNetwork(Qwen3OmniMoeTalkerForConditionalGeneration):
+class TalkerNetwork(Qwen3OmniMoeTalkerForConditionalGeneration):  # type: ignore[no-untyped-call]
     """The reference's talker, under a name that conversions of its own can be registered for."""
 
 
 register_checkpoint_conversion_mapping(
-    TalkerNetwork.__name__, get_checkpoint_conversion_mapping("qwen2_moe"), overwrite=True
+    TalkerNetwork.__name__,
+    get_checkpoint_conversion_mapping("qwen2_moe"),  # type: ignore[no-untyped-call]
+    overwrite=True,
 )
 logging.getLogger("transformers.modeling_utils").setLevel(logging.ERROR)  # what its load report warns of is raised here
 
@@ -71,7 +73,8 @@ class Checkpoint:
 
     def load(self, network: type[Network], config: Any, part: str, device: torch.device, dtype: torch.dtype) -> Network:
         """The network of `part` ("talker."), in eval mode; ConfigError if a weight is missing or has no place in it."""
-        loaded, report = network.from_pretrained(
+        from_pretrained: Any = network.from_pretrained  # its type leaves out output_loading_info
+        loaded, report = from_pretrained(
             self.path,
             config=config,
             key_mapping={"^" + part.replace(".", r"\."): ""},
@@ -91,7 +94,8 @@ class Checkpoint:
         if problems:
             more = [f"and {len(problems) - _NUM_NAMED} more"] if len(problems) > _NUM_NAMED else []
             raise ConfigError([f"{self.path}: {problem}" for problem in (*problems[:_NUM_NAMED], *more)])
-        return loaded.to(device).eval()  # type: ignore[no-any-return]
+        placed: Network = loaded.to(device).eval()
+        return placed
 
     def thinker_embeddings(self, token_ids: Sequence[int]) -> torch.Tensor:
         """[len(token_ids), thinker hidden size]: those rows of the thinker's table, and nothing else, are read."""

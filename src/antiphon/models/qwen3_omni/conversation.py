@@ -21,7 +21,7 @@ class ConversationReader:
     """Owns the processor and its tokenizer."""
 
     def __init__(self, path: Path) -> None:
-        self._processor = AutoProcessor.from_pretrained(path, local_files_only=True)
+        self._processor = AutoProcessor.from_pretrained(path, local_files_only=True)  # type: ignore[no-untyped-call]
         if not isinstance(self._processor.tokenizer, PreTrainedTokenizerFast):
             raise ConfigError([f"{path}: only fast tokenizers (tokenizer.json) are served"])
         self._tokenizer = self._processor.tokenizer.backend_tokenizer

@@ -10,6 +10,7 @@ per request, because the talker sees rows of numbers only: it cannot tell from t
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,21 +37,21 @@ class Media:
 class _TalkerGrid:
     """As much of the talker as the reference's `get_rope_index` asks for; its weights are elsewhere."""
 
-    get_rope_index = Qwen3OmniMoePreTrainedModelForConditionalGeneration.get_rope_index
-    get_llm_pos_ids_for_vision = Qwen3OmniMoePreTrainedModelForConditionalGeneration.get_llm_pos_ids_for_vision
+    get_rope_index: Any = Qwen3OmniMoePreTrainedModelForConditionalGeneration.get_rope_index
+    get_llm_pos_ids_for_vision: Any = Qwen3OmniMoePreTrainedModelForConditionalGeneration.get_llm_pos_ids_for_vision
 
-    def __init__(self, config: Qwen3OmniMoeConfig) -> None:
-        self.config = config.talker_config
-        self.config.audio_config = config.thinker_config.audio_config  # asked for where sound and pictures meet
-        self.spatial_merge_size = config.thinker_config.vision_config.spatial_merge_size
+    def __init__(self, thinker: Any, talker: Any) -> None:
+        self.config = talker
+        self.config.audio_config = thinker.audio_config  # asked for where sound and pictures meet
+        self.spatial_merge_size = thinker.vision_config.spatial_merge_size
 
 
 class TalkerLayout:
     """Knows the config's token ids."""
 
     def __init__(self, config: Qwen3OmniMoeConfig) -> None:
-        self._config = config
-        self._grid = _TalkerGrid(config)
+        self._config: Any = config
+        self._grid = _TalkerGrid(config.thinker_config, config.talker_config)
 
     def of_prompt(self, ids: np.ndarray, media: Media) -> np.ndarray:
         """ids: [n] int64. InvalidRequestError if no assistant turn is open at the end."""

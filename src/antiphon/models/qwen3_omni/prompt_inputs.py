@@ -5,6 +5,7 @@ Does not know: requests, the KV cache. InvalidRequestError if the features do no
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from transformers import Qwen3OmniMoeThinkerForConditionalGeneration
@@ -34,7 +35,7 @@ _TOGETHER = (
 
 @dataclass(frozen=True)
 class ThinkerPrompt:
-    """embeds [n, hidden_size], positions [3, n] float32, is_visual [n] bool; deepstack [num_visual, hidden_size] each."""
+    """embeds [n, hidden_size], positions [3, n] float32, is_visual [n] bool, deepstack [num_visual, hidden_size]."""
 
     embeds: torch.Tensor
     positions: torch.Tensor
@@ -72,7 +73,7 @@ class PromptEncoder:
     """Owns nothing: it uses the thinker's embedding table and towers."""
 
     def __init__(self, thinker: Qwen3OmniMoeThinkerForConditionalGeneration) -> None:
-        self._thinker = thinker
+        self._thinker: Any = thinker
         self._device = thinker.lm_head.weight.device
 
     def encode(self, tensors: Tensors, *, use_audio_in_video: bool) -> ThinkerPrompt:
@@ -99,7 +100,8 @@ class PromptEncoder:
             tensors["input_features"].to(self._device, self._thinker.dtype),
             feature_attention_mask=tensors["feature_attention_mask"].to(self._device),
         )
-        return output.last_hidden_state  # type: ignore[no-any-return]
+        features: torch.Tensor = output.last_hidden_state
+        return features
 
     def _visual(self, tensors: Tensors, kind: str) -> tuple[torch.Tensor, list[torch.Tensor]] | None:
         """Embeddings [num_tokens, hidden_size] and the deepstack features of all pictures or videos; None if none."""
@@ -124,7 +126,8 @@ class PromptEncoder:
             )
         except (ValueError, IndexError, RuntimeError) as error:  # placeholders that are not where the media are
             raise InvalidRequestError(f"the prompt's media do not fit its tokens: {error}", param="messages") from error
-        return positions[:, 0].float()  # type: ignore[no-any-return]
+        of_prompt: torch.Tensor = positions[:, 0].float()
+        return of_prompt
 
 
 def _place(embeds: torch.Tensor, mask: torch.Tensor, features: torch.Tensor, kind: str) -> torch.Tensor:

@@ -63,6 +63,6 @@ def encode(prompt: Prompt) -> np.ndarray:
 def decode(document: np.ndarray) -> Prompt:
     """The prompt; InvalidRequestError if the bytes are none."""
     try:
-        return msgspec.msgpack.decode(document.tobytes(), type=Prompt)  # type: ignore[call-overload,no-any-return]
+        return msgspec.msgpack.decode(document.tobytes(), type=Prompt)
     except msgspec.MsgspecError as error:
         raise InvalidRequestError(f"the prompt is not readable: {error}", param="messages") from error

@@ -6,6 +6,7 @@ Does not know: requests, the KV cache of the talker.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import torch
@@ -41,16 +42,17 @@ def predict(
     samplers: list[SequenceSampler],
 ) -> Frames:
     """hidden: [num_frames, hidden_size], of the positions that sampled `first_codes`. One frame per sampler."""
-    predictor = talker.code_predictor
+    network: Any = talker
+    predictor = network.code_predictor
     codes = [torch.tensor(first_codes, device=hidden.device)]
-    embeds = [talker.get_input_embeddings()(codes[0])]
+    embeds = [network.get_input_embeddings()(codes[0])]
     cache = DynamicCache(config=predictor.config)
     output = predictor(inputs_embeds=torch.stack((hidden, embeds[0]), dim=1), past_key_values=cache, use_cache=True)
     for group, embedding in enumerate(predictor.get_input_embeddings(), start=1):
         tokens = sample_batch(output.logits[:, -1], samplers)
         codes.append(torch.tensor(tokens, device=hidden.device))
         embeds.append(embedding(codes[-1]))
-        if group < talker.config.num_code_groups - 1:
+        if group < network.config.num_code_groups - 1:
             output = predictor(
                 input_ids=codes[-1][:, None], generation_steps=group, past_key_values=cache, use_cache=True
             )

@@ -27,6 +27,7 @@ from antiphon.stage.runner.device import Device
 from antiphon.stage.runner.paged_attention import NAME, PagedStep
 from antiphon.stage.runner.sampler import SequenceSampler
 
+DEFAULT_VOICE = "ethan"
 NUM_RESERVED_IDS = 1024
 """The last ids of the talker's vocabulary are no codes; of them only the end may be sampled."""
 
@@ -78,7 +79,8 @@ class Talker:
 
     def open(self, request: StageRequest) -> TalkerState:
         """InvalidRequestError if the checkpoint has no such speaker."""
-        name = request.params.speech.voice.lower() or next(iter(self._speakers), "")
+        default = DEFAULT_VOICE if DEFAULT_VOICE in self._speakers else next(iter(self._speakers), "")
+        name = request.params.speech.voice.lower() or default
         if name not in self._speakers:
             raise InvalidRequestError(
                 f"voice {name!r} is not known; use one of: {', '.join(self._speakers) or 'none'}", param="voice"
@@ -192,7 +194,9 @@ def _positions(span: Span[TalkerState]) -> torch.Tensor:
     positions = span.state.positions
     assert positions is not None, f"{span.request.request_id} was scheduled before its prompt came"
     num_prompt = positions.shape[1]
-    steps = torch.arange(max(span.start, num_prompt), span.stop, device=positions.device) - (num_prompt - 1)
+    steps = torch.arange(max(span.start, num_prompt), max(span.stop, num_prompt), device=positions.device) - (
+        num_prompt - 1
+    )
     return torch.cat((positions[:, span.start : span.stop], positions[:, -1:] + steps), dim=1)
 
 

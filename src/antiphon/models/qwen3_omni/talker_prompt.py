@@ -5,6 +5,7 @@ Does not know: requests, the KV cache. The rules are those of the reference's `g
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,7 +44,7 @@ class TalkerPrompt:
     def __init__(
         self, talker: Qwen3OmniMoeTalkerForConditionalGeneration, *, bos: torch.Tensor, pad: torch.Tensor
     ) -> None:
-        self._talker = talker
+        self._talker: Any = talker
         self._markers = torch.stack((pad, pad, pad, pad, bos))
 
     def inputs(self, layout: np.ndarray, rows: PromptRows, speaker_id: int) -> torch.Tensor:

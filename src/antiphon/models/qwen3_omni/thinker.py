@@ -6,6 +6,7 @@ Does not know: what the talker does with them.
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -51,7 +52,7 @@ class Thinker:
         checkpoint = Checkpoint(context.model_path)
         config = checkpoint.config.thinker_config
         config.text_config._attn_implementation = NAME
-        self._network = checkpoint.load(
+        self._network: Any = checkpoint.load(
             Qwen3OmniMoeThinkerForConditionalGeneration, config, "thinker.", device.torch_device, device.dtype
         )
         self._text = self._network.model.language_model
@@ -191,7 +192,7 @@ def _positions(span: Span[ThinkerState], device: torch.device) -> torch.Tensor:
     prompt = span.state.prompt
     assert prompt is not None
     num_prompt = prompt.positions.shape[1]
-    steps = torch.arange(max(span.start, num_prompt), span.stop, device=device) - (num_prompt - 1)
+    steps = torch.arange(max(span.start, num_prompt), max(span.stop, num_prompt), device=device) - (num_prompt - 1)
     return torch.cat((prompt.positions[:, span.start : span.stop], prompt.positions[:, -1:] + steps), dim=1)
 
 

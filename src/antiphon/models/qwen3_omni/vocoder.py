@@ -10,6 +10,7 @@ last few samples of a window are never final; the reference does not have them e
 """
 
 import math
+from typing import Any
 
 import torch
 from transformers import DynamicCache, Qwen3OmniMoeCode2Wav
@@ -39,7 +40,7 @@ class StreamingVocoder:
     """Owns one request's place in its current window: keys, values, and the frames that later samples need."""
 
     def __init__(self, network: Qwen3OmniMoeCode2Wav) -> None:
-        self._network = network
+        self._network: Any = network
         self._reach = reach_frames(network.config)
         self._samples_per_frame = int(network.total_upsample)
         self._recent = torch.empty((0, network.config.num_quantizers), dtype=torch.int64)  # codes, at most the context
@@ -84,7 +85,8 @@ class StreamingVocoder:
         offset = network.code_offset  # [1, num_quantizers, 1]
         embedded = network.code_embedding(codes.T[None].to(offset.device) + offset).mean(1)
         output = network.pre_transformer(inputs_embeds=embedded, past_key_values=self._cache, use_cache=True)
-        return output.last_hidden_state  # type: ignore[no-any-return]
+        hidden: torch.Tensor = output.last_hidden_state
+        return hidden
 
     def _upsample(self, hidden: torch.Tensor) -> torch.Tensor:
         """[1, n, hidden_size] -> float32 [num_samples] on the host."""
@@ -94,4 +96,5 @@ class StreamingVocoder:
                 signal = block(signal)
         for block in self._network.decoder:
             signal = block(signal)
-        return signal.clamp(min=-1, max=1)[0, 0].float().cpu()
+        samples: torch.Tensor = signal.clamp(min=-1, max=1)[0, 0].float().cpu()
+        return samples
