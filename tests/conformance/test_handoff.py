@@ -99,6 +99,7 @@ class Replica:
             events=self.events,
             orchestrator_address="orchestrator",
             reporter=NoReporter(),
+            on_joined=lambda: None,
         )
 
     def kinds(self, request_id: str) -> list[str]:

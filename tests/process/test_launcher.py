@@ -196,7 +196,6 @@ def test_nothing_outlives_a_launcher_that_is_killed() -> None:
             ["encoder/0 could not start: StageError", "none at /nowhere/weights"],
         ),
         ("stages.decoder.python=/nowhere/python", ["decoder/0 could not start", "/nowhere/python", "No such file"]),
-        ("connector.kind=carrier_pigeon", ["could not start: ConfigError: connector 'carrier_pigeon' is unknown"]),
     ],
 )
 def test_a_process_that_cannot_start_is_named_with_the_real_error_and_ends_the_rest(
@@ -248,3 +247,17 @@ def test_a_mistake_on_the_command_line_is_one_line_that_says_what_to_do(argument
     assert ended.returncode == 1
     assert ended.stderr.startswith(line), ended.stderr
     assert ended.stderr.count("\n") == 1
+
+
+def test_a_request_that_is_open_at_sigterm_comes_to_its_end_before_the_stages_stop() -> None:
+    server = start_server("voice", "--set", "stages.listener.threads=1")
+    text = " ".join(["The old man walked slowly along the beach."] * 60)
+    body = {"model": "voice", "input": text, "response_format": "pcm", "seed": 1}
+    with httpx.Client(base_url=server.url, timeout=60) as client:
+        with client.stream("POST", "/v1/audio/speech", json=body) as response:
+            pieces = response.iter_bytes()
+            first = next(pieces)
+            server.process.send_signal(signal.SIGTERM)
+            whole = first + b"".join(pieces)
+    assert server.process.wait(30) == 0
+    assert len(whole) / 48_000 > 60  # seconds of audio; cut off it would be one or two

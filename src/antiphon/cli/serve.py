@@ -7,6 +7,7 @@ Does not know: HTTP routes or models.
 import signal
 import socket
 import time
+from types import FrameType
 
 import click
 
@@ -56,8 +57,14 @@ def serve(deployment: Deployment) -> None:
     listener = _listen(deployment)
     launcher = Launcher(deployment, listen_fd=listener.fileno())
     stop_signals: list[int] = []
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        if stop_signals:  # the second one: do not wait for open requests
+            launcher.hurry()
+        stop_signals.append(number)
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda received, _frame: stop_signals.append(received))
+        signal.signal(number, stop)
     try:
         _run(deployment, launcher, listener, stop_signals)
     except AntiphonError:

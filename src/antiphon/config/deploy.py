@@ -4,6 +4,7 @@ In: nothing. Out: frozen dataclasses with defaults and ranges. Does not know: YA
 """
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Annotated
 
 from msgspec import Meta
@@ -40,11 +41,17 @@ class AdmissionDeploy:
     max_queue: CountOrNone = 1024
 
 
+class ConnectorKind(StrEnum):
+    """How chunks move between processes. SHM: shared memory of one host."""
+
+    SHM = "shm"
+
+
 @dataclass(frozen=True)
 class ConnectorDeploy:
     """The data plane between processes: kind (shm) and each producer's arena."""
 
-    kind: str = "shm"
+    kind: ConnectorKind = ConnectorKind.SHM
     arena_mib: ArenaMib = 64
 
 

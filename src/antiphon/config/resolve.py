@@ -15,13 +15,23 @@ from typing import cast
 import msgspec
 import yaml
 
-from antiphon.config.deploy import DeployConfig, EdgeDeploy, StageDeploy
-from antiphon.config.pipeline import CLIENT, WHOLE, ChunkPlan, EdgeRule, EdgeSpec, PipelineSpec, StageSpec, StartWhen
+from antiphon.config.deploy import ConnectorKind, DeployConfig, EdgeDeploy, StageDeploy
+from antiphon.config.pipeline import (
+    CLIENT,
+    WHOLE,
+    ChunkPlan,
+    EdgeRule,
+    EdgeSpec,
+    EngineKind,
+    PipelineSpec,
+    StageSpec,
+    StartWhen,
+)
 from antiphon.errors import ConfigError
 from antiphon.ids import edge_name
 
 Scalar = str | int | float | bool | None
-_START_WHENS = f"expected one of {', '.join(StartWhen)}"
+_ENUMS = {"start_when": StartWhen, "kind": ConnectorKind, "engine": EngineKind}
 _MAX_DEPTH = 8  # far deeper than any key: what is nested without end is not followed
 
 
@@ -239,5 +249,7 @@ def _type_problem(setting: Setting) -> str:
         msgspec.convert(tree, DeployConfig, strict=True)
     except msgspec.ValidationError as error:
         wanted = str(error).partition(" - at ")[0]
-        return f"{where}: {_START_WHENS if last == 'start_when' else wanted}"
+        if last in _ENUMS:
+            wanted = f"expected one of {', '.join(_ENUMS[last])}"
+        return f"{where}: {wanted}"
     return ""

@@ -39,7 +39,9 @@ class Child:
         command = [self.python, "-m", self.module, "--bootstrap", str(path)]
         command += ["--status-fd", str(write_fd), "--parent", str(os.getpid())]
         inherited = [write_fd] if listen_fd < 0 else [write_fd, listen_fd]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        environment = dict(os.environ)
+        if self.python == sys.executable:  # what this process can import; another interpreter has packages of its own
+            environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
         self._status_fd = read_fd
         try:
             self._process = subprocess.Popen(command, pass_fds=inherited, stdin=subprocess.DEVNULL, env=environment)

@@ -21,6 +21,8 @@ from antiphon.transport.channel import Outlet
 log = logging.getLogger(__name__)
 _KILL_AFTER_S = 5.0
 _POLL_S = 0.2
+_DRAIN_POLL_S = 0.05
+_API_SERVER = "antiphon.server"
 _MAX_RESTARTS = 5
 _HEALTHY_S = 300.0
 _RESTART_BACKOFF_S = 0.5
@@ -47,6 +49,7 @@ class Launcher:
         self._outlet = Outlet()
         self._directory: RunDirectory | None = None
         self._start_deadline_s = 0.0
+        self._hurried = False
 
     @property
     def directory(self) -> RunDirectory:
@@ -107,25 +110,41 @@ class Launcher:
         return ""
 
     def stop(self) -> None:
-        """End every process: SIGTERM, SIGKILL after 5 s, then remove the run directory. Safe to call twice."""
-        for child in self._children:
-            child.signal(signal.SIGTERM)
-        deadline_s = time.monotonic() + _KILL_AFTER_S
-        for child in self._children:
-            if not child.wait(max(0.0, deadline_s - time.monotonic())):
-                log.warning("%s did not end in %g s; killing it", child.name, _KILL_AFTER_S)
-                child.signal(signal.SIGKILL)
-                child.wait(_KILL_AFTER_S)
-            child.close()
+        """End every process, then remove the run directory. Safe to call twice.
+
+        The api-servers go first: they take no new request and have timeouts.drain_s for the open ones (see `hurry`).
+        Every process gets SIGTERM, and SIGKILL 5 s after its time is up.
+        """
+        drain_s = 0.0 if self._hurried else self._deployment.config.timeouts.drain_s or 0.0
+        self._end([child for child in self._children if child.module == _API_SERVER], drain_s)
+        self._end([child for child in self._children if child.module != _API_SERVER], 0.0)
         self._children = []
         self._outlet.close()
         if self._directory is not None:
             self._directory.remove()
             self._directory = None
 
+    def hurry(self) -> None:
+        """Cut the drain short: open requests are dropped. Safe to call from a signal handler while `stop` runs."""
+        self._hurried = True
+
     def client_bootstrap(self, name: str) -> Bootstrap:
         """What an engine client in this process needs to join the running server as `name`."""
         return self._bootstrap(name)
+
+    def _end(self, children: list[Child], drain_s: float) -> None:
+        for child in children:
+            child.signal(signal.SIGTERM)
+        drained_s = time.monotonic() + drain_s
+        while time.monotonic() < drained_s and not self._hurried and not all(child.death() for child in children):
+            time.sleep(_DRAIN_POLL_S)
+        killed_s = time.monotonic() + (0.0 if drain_s and self._hurried else _KILL_AFTER_S)
+        for child in children:
+            if not child.wait(max(0.0, killed_s - time.monotonic())):
+                log.warning("%s did not end in time; killing it", child.name)
+                child.signal(signal.SIGKILL)
+                child.wait(_KILL_AFTER_S)
+            child.close()
 
     def _restarts_due(self) -> set[str]:
         return {name for name, restart in self._restarts.items() if restart.due_s}
@@ -159,7 +178,7 @@ class Launcher:
                 children.append(Child("antiphon.stage", bootstrap, config.stages[stage].python))
         if self._listen_fd >= 0:
             for index in range(config.server.api_servers):
-                children.append(Child("antiphon.server", self._bootstrap(f"api-server/{index}")))
+                children.append(Child(_API_SERVER, self._bootstrap(f"api-server/{index}")))
         return children
 
     def _bootstrap(self, name: str) -> Bootstrap:

@@ -130,6 +130,10 @@ class ProcessDied(msgspec.Struct, frozen=True, tag="died"):
     reason: str
 
 
+class Joined(msgspec.Struct, frozen=True, tag="joined"):
+    """orchestrator -> replica: you are in your stage's pool; requests may be bound to you from now on."""
+
+
 class PeerDied(msgspec.Struct, frozen=True, tag="peer_died"):
     """orchestrator -> replicas, api-servers: the replica behind `connector_address` has ended; it releases nothing.
 
@@ -155,5 +159,5 @@ class StatsReport(msgspec.Struct, frozen=True, tag="stats"):
 
 
 ToOrchestrator = SubmitRequest | AbortRequest | StageEvent | Ready | ProcessDied | StatsReport
-ToReplica = StartRequest | StopRequest | PeerDied
+ToReplica = Joined | StartRequest | StopRequest | PeerDied
 ToApiServer = RequestAccepted | RequestRejected | RequestFailed | RequestReleased | PeerDied | StatsReport

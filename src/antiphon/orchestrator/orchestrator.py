@@ -17,6 +17,7 @@ from antiphon.ids import stage_of
 from antiphon.messages.control import (
     AbortRequest,
     Counter,
+    Joined,
     PeerDied,
     ProcessDied,
     Ready,
@@ -182,6 +183,7 @@ class Orchestrator:
         stage = stage_of(ready.name)
         if stage in self._pools:
             self._pools[stage].join(Replica(ready.name, ready.control_address, ready.connector_address))
+            self._tell(ready.control_address, Joined())
         else:
             self._api_servers[ready.name] = ApiServer(ready.name, ready.control_address, ready.client_address)
         log.info("%s joined", ready.name)
@@ -214,7 +216,7 @@ class Orchestrator:
             self._tell(address, died)
 
     def _tell(self, address: str, message: msgspec.Struct) -> None:
-        if not isinstance(message, StatsReport | PeerDied):
+        if not isinstance(message, StatsReport | PeerDied | Joined):
             self._num_request_messages += 1
         try:
             self._send(address, message)

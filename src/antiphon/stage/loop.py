@@ -6,13 +6,14 @@ Does not know: the model, the pipeline beyond its own edges, HTTP.
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import assert_never
 
 from antiphon.config.pipeline import EdgeRule, StageSpec
 from antiphon.connector.base import Connector
 from antiphon.errors import AntiphonError, RequestAbortedError
-from antiphon.messages.control import PeerDied, StageEvent, StageEventKind, StartRequest, StopRequest, ToReplica
+from antiphon.messages.control import Joined, PeerDied, StageEvent, StageEventKind, StartRequest, StopRequest, ToReplica
 from antiphon.messages.error_info import to_error, to_info
 from antiphon.messages.interstage import ChunkFlag
 from antiphon.stage.engine.base import StageEngine, StepResult
@@ -52,6 +53,7 @@ class StageLoop:
         events: Outlet,
         orchestrator_address: str,
         reporter: StatisticsReporter,
+        on_joined: Callable[[], None],
     ) -> None:
         self._replica = replica
         self._spec = spec
@@ -64,6 +66,7 @@ class StageLoop:
         self._events = events
         self._orchestrator_address = orchestrator_address
         self._reporter = reporter
+        self._on_joined = on_joined
         self._bound: dict[str, _Bound] = {}
         self._poller = Poller()
         self._stopping = False
@@ -103,6 +106,8 @@ class StageLoop:
                         self._start(message)
                     case StopRequest():
                         self._stop_request(message)
+                    case Joined():
+                        self._on_joined()
                     case PeerDied(connector_address=address):
                         self._connector.forget_peer(address)
                     case _:

@@ -5,6 +5,7 @@ In: a Bootstrap. Out: a serving replica. Does not know: any model; the engine ta
 
 import gc
 import signal
+from collections.abc import Callable
 
 from antiphon.config.pipeline import EngineKind, StageSpec
 from antiphon.config.resolve import Deployment
@@ -48,7 +49,7 @@ def make_engine(spec: StageSpec, context: ModelContext) -> StageEngine:
 class StageProcess:
     """Owns everything of one replica: sockets, arena, engine, loop."""
 
-    def __init__(self, bootstrap: Bootstrap, deployment: Deployment) -> None:
+    def __init__(self, bootstrap: Bootstrap, deployment: Deployment, on_joined: Callable[[], None]) -> None:
         self._bootstrap = bootstrap
         self._deployment = deployment
         config, stage = deployment.config, stage_of(bootstrap.name)
@@ -62,10 +63,10 @@ class StageProcess:
             config.connector.kind, bootstrap.connector_address, config.connector.arena_mib << 20
         )
         self._events, self._client_lane = Outlet(), Outlet()
-        self._loop = self._build_loop(stage, self._connector)
+        self._loop = self._build_loop(stage, self._connector, on_joined)
 
     def startup(self) -> None:
-        """Load the model, open sockets, join the pool."""
+        """Load the model, open sockets, ask to join the pool; `on_joined` is called when that is done."""
         self._control.startup()
         self._connector.startup()
         self._engine.startup()
@@ -84,7 +85,7 @@ class StageProcess:
         self._events.close()
         self._client_lane.close()
 
-    def _build_loop(self, stage: str, connector: Connector) -> StageLoop:
+    def _build_loop(self, stage: str, connector: Connector, on_joined: Callable[[], None]) -> StageLoop:
         bootstrap, deployment = self._bootstrap, self._deployment
         out_edges = deployment.pipeline.out_edges(stage)
         plans = {edge.name: deployment.chunk_plan(edge) for edge in out_edges}
@@ -107,6 +108,7 @@ class StageProcess:
             reporter=StatisticsReporter(
                 bootstrap.name, self._engine, connector, lanes, self._events, bootstrap.orchestrator_address
             ),
+            on_joined=on_joined,
         )
 
 
@@ -114,7 +116,7 @@ def main(bootstrap: Bootstrap, child: ChildProcess) -> None:
     """Run as a child of the launcher."""
     with child.reporting_failure():
         pipeline = load_pipeline(bootstrap.pipeline)
-        process = StageProcess(bootstrap, Deployment(bootstrap.pipeline, pipeline, bootstrap.config, ()))
+        deployment = Deployment(bootstrap.pipeline, pipeline, bootstrap.config, ())
+        process = StageProcess(bootstrap, deployment, on_joined=child.ready)
         process.startup()
-    child.ready()
     process.run()

@@ -84,6 +84,9 @@ def test_of_two_settings_the_later_wins() -> None:
             "edges.thinker->talker.start_when=soon",
             "edges.thinker->talker.start_when='soon': expected one of first_chunk, all_chunks",
         ),
+        ("connector.kind=carrier_pigeon", "connector.kind='carrier_pigeon': expected one of shm"),
+        ("stages.thinker.engine=magic", "expected one of generation, autoregressive, llama_cpp"),
+        ("stages.talker.engine=llama_cpp", "stages.talker.engine=llama_cpp: this stage offers generation"),
         ('server.host="\\ud800"', "has characters that cannot be printed"),
     ],
 )

@@ -26,6 +26,7 @@ from antiphon.messages.control import (
     AbortRequest,
     Counter,
     Peer,
+    Joined,
     PeerDied,
     ProcessDied,
     Ready,
@@ -67,6 +68,7 @@ TO_REPLICA: list[ToReplica] = [
     StartRequest("req-1", 3, "chat", PARAMS, (Peer("a->b", "a/0", "ipc://a"),), (Peer("b->c", "c/0", "x"),), "ipc://c"),
     StopRequest("req-1", 3, "aborted"),
     StopRequest("req-1", 3, "talker/0 failed it", ERROR),
+    Joined(),
     PeerDied("ipc://t"),
 ]
 TO_API_SERVER: list[ToApiServer] = [
