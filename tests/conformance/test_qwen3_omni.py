@@ -7,12 +7,18 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from antiphon.errors import AntiphonError, InvalidRequestError
+from transformers import WhisperFeatureExtractor
+from transformers.utils import is_torchvision_available
+
+from antiphon.errors import AntiphonError, InvalidRequestError, UnsupportedModalityError
 from antiphon.messages.params import SamplingParams
+from antiphon.models.qwen3_omni.prompts import Conversation, Tensor, Turn
 from tests.conformance.omni_chain import Chain, Heard
+from tests.conformance.tiny_processor import save_processor
 from tests.conformance.tiny_qwen3_omni import (
     HIDDEN,
     IM_END,
+    MEL_BINS,
     SPEECH_TOKENS,
     Answer,
     Prompt,
@@ -179,6 +185,36 @@ def test_a_thinker_that_says_nothing_is_the_same_error(expected: Expected) -> No
     heard = chain.run()["a"]
     assert_no_audio(heard)
     assert len(heard.token_ids) == 1 and IM_END not in heard.token_ids
+
+
+def test_a_spoken_conversation_goes_through_the_checkpoints_processor(tmp_path: Path) -> None:
+    reference = Reference(3, tmp_path)
+    save_processor(tmp_path)
+    sound = np.sin(np.arange(8_000, dtype=np.float32))
+    conversation = Conversation((Turn("system", "w40 w41"), Turn("user", "w7 w8", Tensor.of(sound))))
+    chain = Chain(tmp_path)
+    chain.submit("a", conversation, voice="ethan")
+    heard = chain.run()["a"]
+
+    extractor = WhisperFeatureExtractor(feature_size=MEL_BINS)
+    features = extractor([sound], sampling_rate=16_000, padding=True, truncation=False, return_tensors="np")
+    want = reference.answer(
+        prompt([7, 8], audio_frames=50) | {"input_features": features["input_features"].astype(np.float32)}
+    )
+    assert heard.text == " ".join(f"w{token}" for token in want.token_ids if token != IM_END)
+    assert heard.codes.tolist() == want.codes.tolist()
+    assert not heard.token_ids
+
+
+@pytest.mark.skipif(is_torchvision_available(), reason="torchvision is installed")
+def test_a_picture_without_the_libraries_for_it_is_refused_by_name(tmp_path: Path) -> None:
+    Reference(0, tmp_path)
+    save_processor(tmp_path)
+    chain = Chain(tmp_path)
+    picture = Tensor.of(np.zeros((8, 8, 3), np.uint8))
+    chain.submit("a", Conversation((Turn("user", "w7", images=(picture,)),)))
+    error = chain.run()["a"].error
+    assert isinstance(error, UnsupportedModalityError) and "torchvision" in error.message
 
 
 def assert_no_audio(heard: Heard) -> None:

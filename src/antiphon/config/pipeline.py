@@ -12,6 +12,8 @@ from antiphon.errors import ConfigError, UnsupportedModalityError
 from antiphon.ids import edge_name
 
 DTYPES = ("uint8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "bool")
+FLOATING = "floating"
+"""As an OutputSpec's dtype: float32, float16 or bfloat16, whichever the weights of the stage have."""
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 CLIENT = "client"
 """The producer's name of an entry edge, `client->talker`; no stage may have it."""
@@ -82,7 +84,7 @@ class StartWhen(StrEnum):
 class OutputSpec:
     """One key that a stage produces, declared once.
 
-    dtype is a numpy dtype name; row_shape is the shape behind axis 0 (None = any size); `client` says
+    dtype is a numpy dtype name or FLOATING; row_shape is the shape behind axis 0 (None = any size); `client` says
     which client-lane message a key on the CLIENT or BOTH lane becomes.
     """
 
@@ -98,7 +100,7 @@ class OutputSpec:
         """Everything wrong with this declaration, each as one sentence."""
         where = f"stage {stage}, output {self.key!r}"
         found = []
-        if self.dtype not in DTYPES:
+        if self.dtype not in (*DTYPES, FLOATING):
             found.append(f"{where}: unknown dtype {self.dtype!r}; one of {', '.join(DTYPES)}")
         if self.layout is Layout.PER_ROW and self.policy is Policy.REPLACE:
             found.append(f"{where}: rows cannot be replaced; use layout=WHOLE or policy=APPEND")

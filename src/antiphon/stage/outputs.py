@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from antiphon.config.pipeline import ChunkPlan, EdgeSpec, Layout, OutputSpec, StageSpec
+from antiphon.config.pipeline import FLOATING, ChunkPlan, EdgeSpec, Layout, OutputSpec, StageSpec
 from antiphon.connector.base import Connector
 from antiphon.connector.cursor import Arrays, EdgeCursor, EdgeTarget
 from antiphon.errors import AntiphonError, UndeclaredOutputError
@@ -172,15 +172,18 @@ class OutputRouter:
         return UndeclaredOutputError(f"{self._replica}: {request_id}: got {got}, expected {expected}")
 
 
+_HELD_AS = {"bfloat16": ("uint16",), FLOATING: ("float32", "float16", "uint16")}
+
+
 def check_array(request_id: str, stage: str, spec: OutputSpec, array: np.ndarray) -> None:
     """UndeclaredOutputError if `array` has not the declared dtype or row shape. bfloat16 is held as uint16."""
-    dtype = "uint16" if spec.dtype == "bfloat16" else spec.dtype
+    dtypes = _HELD_AS.get(spec.dtype, (spec.dtype,))
     shape = array.shape[1:]
     fits = len(shape) == len(spec.row_shape) and all(
         want in (None, have) for want, have in zip(spec.row_shape, shape, strict=True)
     )
-    if array.dtype.name != dtype or array.ndim == 0 or not fits:
+    if array.dtype.name not in dtypes or array.ndim == 0 or not fits:
         raise UndeclaredOutputError(
             f"stage {stage}: {request_id}: output {spec.key!r} is {array.dtype.name} {list(array.shape)}, "
-            f"expected {dtype} [n, {', '.join(str(size or 'any') for size in spec.row_shape)}]"
+            f"expected {' or '.join(dtypes)} [n, {', '.join(str(size or 'any') for size in spec.row_shape)}]"
         )

@@ -9,6 +9,7 @@ Set stages.thinker.model, stages.talker.model and stages.code2wav.model to the c
 """
 
 from antiphon.config.pipeline import (
+    FLOATING,
     ChunkPlan,
     ClientKind,
     EdgeSpec,
@@ -31,8 +32,8 @@ THINKER = StageSpec(
     engine=EngineKind.AUTOREGRESSIVE,
     model="antiphon.models.qwen3_omni.thinker:Thinker",
     outputs=(
-        OutputSpec("embed", Lane.HANDOFF, "float32", (None,)),
-        OutputSpec("hidden", Lane.HANDOFF, "float32", (None,)),
+        OutputSpec("embed", Lane.HANDOFF, FLOATING, (None,)),
+        OutputSpec("hidden", Lane.HANDOFF, FLOATING, (None,)),
         OutputSpec("layout", Lane.HANDOFF, "float32", (5,), layout=Layout.WHOLE, policy=Policy.REPLACE),
         OutputSpec("text", Lane.CLIENT, "uint8", client=ClientKind.TEXT),
         OutputSpec("token_ids", Lane.CLIENT, "int64", client=ClientKind.TOKENS),

@@ -1,0 +1,62 @@
+"""A processor for the tiny checkpoint: a vocabulary of words w0, w1, ..., the marks, and 16 mel bins.
+
+In: the checkpoint directory. Out: the files that a published checkpoint has, as far as sound and text need them.
+Does not know: antiphon.
+"""
+
+import json
+from pathlib import Path
+
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast, WhisperFeatureExtractor
+
+from tests.conformance import tiny_qwen3_omni as tiny
+
+_MARKS = {
+    "<|audio_pad|>": tiny.AUDIO,
+    "<|image_pad|>": tiny.IMAGE,
+    "<|video_pad|>": tiny.VIDEO,
+    "<|audio_start|>": tiny.AUDIO_START,
+    "<|audio_end|>": tiny.AUDIO_END,
+    "<|vision_start|>": tiny.VISION_START,
+    "<|vision_end|>": tiny.VISION_END,
+    "<|im_start|>": tiny.IM_START,
+    "<|im_end|>": tiny.IM_END,
+}
+_NAMES = {
+    "audio_token": "<|audio_pad|>",
+    "image_token": "<|image_pad|>",
+    "video_token": "<|video_pad|>",
+    "audio_bos_token": "<|audio_start|>",
+    "audio_eos_token": "<|audio_end|>",
+    "vision_bos_token": "<|vision_start|>",
+    "vision_eos_token": "<|vision_end|>",
+}
+_ROLES = {"system": tiny.SYSTEM, "user": tiny.USER, "assistant": tiny.ASSISTANT, "\n": tiny.NEWLINE}
+_TEMPLATE = """{%- for message in messages -%}
+{{- '<|im_start|>' + message.role + '\n' -}}
+{%- for part in message.content -%}
+{%- if part.type == 'audio' -%}{{- '<|audio_start|><|audio_pad|><|audio_end|>' -}}
+{%- elif part.type == 'image' -%}{{- '<|vision_start|><|image_pad|><|vision_end|>' -}}
+{%- else -%}{{- part.text -}}{%- endif -%}
+{%- endfor -%}
+{{- '<|im_end|>\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%}"""
+
+
+def save_processor(path: Path) -> None:
+    """Write tokenizer, chat template and feature extractor into the checkpoint directory."""
+    taken = {**_MARKS, **_ROLES}
+    words = {f"w{number}": number for number in range(tiny.VOCABULARY) if number not in taken.values()}
+    tokenizer = Tokenizer(models.WordLevel({**words, **taken}, unk_token="w0"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Split("\n", "isolated"), pre_tokenizers.Split(" ", "removed")]
+    )
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|im_end|>", extra_special_tokens=_NAMES
+    )
+    fast.add_special_tokens({"additional_special_tokens": ["<|im_start|>"]}, replace_extra_special_tokens=False)
+    fast.save_pretrained(path)
+    WhisperFeatureExtractor(feature_size=tiny.MEL_BINS, return_attention_mask=True).save_pretrained(path)
+    (path / "chat_template.json").write_text(json.dumps({"chat_template": _TEMPLATE}))
