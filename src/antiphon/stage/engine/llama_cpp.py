@@ -10,6 +10,7 @@ import queue
 import secrets
 import threading
 from collections import deque
+from pathlib import Path
 from typing import Protocol, TypedDict
 
 from antiphon.errors import AntiphonError, InvalidRequestError, StageError
@@ -126,6 +127,8 @@ class LlamaCppEngine:
         import xllamacpp
 
         # llama.cpp always listens; in the private run directory and behind a random key nobody else can use it.
+        socket_path = Path(f"{self._context.private_path}.llama.sock")
+        socket_path.unlink(missing_ok=True)  # of a process that was killed: llama.cpp would not start
         params = xllamacpp.CommonParams()
         params.model.path = self._model.weights(self._context)
         params.n_parallel = self._max_num_seqs
@@ -133,7 +136,7 @@ class LlamaCppEngine:
         params.kv_unified = True
         params.cpuparams.n_threads = self._context.num_threads
         params.cpuparams_batch.n_threads = self._context.num_threads
-        params.hostnames = [f"{self._context.private_path}.llama.sock"]
+        params.hostnames = [str(socket_path)]
         params.api_keys = [secrets.token_hex(32)]
         params.endpoint_slots = False
         params.ui = False

@@ -234,3 +234,14 @@ def test_the_unix_socket_lies_in_the_private_directory_and_refuses_who_has_no_ke
     assert response.status == 401
     assert b"choices" not in response.read()
     connection.close()
+
+
+def test_the_socket_of_a_killed_process_does_not_stop_its_successor() -> None:
+    with tempfile.TemporaryDirectory(prefix="ap-") as name:
+        with socket.socket(socket.AF_UNIX) as left_behind:
+            left_behind.bind(f"{name}/thinker.0.llama.sock")
+        engine = LlamaCppEngine(SmallThinker(), ModelContext("cpu", 1, "", f"{name}/thinker.0"), max_num_seqs=1)
+        engine.startup()
+        text, _ = Served(engine, Path(name)).answer("req-successor", SKY, GREEDY)
+        engine.close()
+    assert text
