@@ -4,12 +4,17 @@ In: English text and a speed. Out: rows of (lh, theta, ln, lr, phi, f0), 80 a se
 Does not know: requests, chunks, waveforms.
 """
 
+import re
+
 import numpy as np
 from hibari import Hibari
 from numpy.typing import NDArray
 
 from antiphon.models.voice.vocoder import NUM_BINS, PARAMS_WIDTH
 from antiphon.models.voice.voices import VOICES
+
+_LONG_NUMBER = re.compile(r"\d[\d,]{20,}")  # hibari has no name for numbers of more than 36 digits
+_LONG_WORD = re.compile(r"\S{40}(?=\S)")  # its time for a word grows with the cube of the word's parts
 
 
 class AcousticModel:
@@ -30,7 +35,7 @@ class AcousticModel:
         """The network's tokens, a list per sentence; none for text without anything to pronounce."""
         return [
             self._hibari.ids(phonemes)
-            for phonemes in self._hibari.phonemize(text)
+            for phonemes in self._hibari.phonemize(_readable(text))
             if any(symbol.isalpha() for symbol in phonemes)  # punctuation alone would be a second of silence
         ]
 
@@ -53,3 +58,10 @@ class AcousticModel:
             rows[:, index * NUM_BINS : (index + 1) * NUM_BINS] = spectrum[0].T
         rows[:, -1] = f0[0]
         return rows
+
+
+def _readable(text: str) -> str:
+    """`text` without what hibari fails on: long numbers are read digit by digit, long words in parts."""
+    text = text.replace("\u0130", "I")  # the one letter whose lower case is two characters
+    text = _LONG_NUMBER.sub(lambda number: " ".join(number[0].replace(",", "")), text)
+    return _LONG_WORD.sub(lambda part: f"{part[0]} ", text)

@@ -49,6 +49,29 @@ def test_text_without_sound_gives_no_rows(model: AcousticModel, text: str) -> No
     assert sentence_end.shape == (0,) and sentence_end.dtype == np.uint8
 
 
+def test_a_number_too_long_to_have_a_name_is_read_digit_by_digit(model: AcousticModel) -> None:
+    assert model.phoneme_ids("7" * 50) == model.phoneme_ids(" ".join("7" * 50))
+    assert model.phoneme_ids("1," + ",".join(["000"] * 13)) == model.phoneme_ids(" ".join("1" + "0" * 39))
+    hibari = Hibari(threads=1)
+    (phonemes,) = hibari.phonemize("12,345,678,901 of them")
+    assert model.phoneme_ids("12,345,678,901 of them") == [hibari.ids(phonemes)]
+
+
+def test_a_letter_whose_lower_case_is_two_characters_is_read(model: AcousticModel) -> None:
+    assert model.phoneme_ids("\u0130stanbul") == model.phoneme_ids("Istanbul")
+    assert model.phoneme_ids("(\u0130[9=") == model.phoneme_ids("(I[9=")
+
+
+def test_a_word_of_many_parts_is_given_to_hibari_in_short_ones(
+    model: AcousticModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words: list[str] = []
+    monkeypatch.setattr(Hibari, "phonemize", lambda _self, text: words.extend(text.split()) or [])
+    model.phoneme_ids("a1" * 150 + " then " + "b-" * 20)
+    assert max(map(len, words)) == 40
+    assert "".join(words) == "a1" * 150 + "then" + "b-" * 20
+
+
 def test_loading_opens_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("the voice is bundled: nothing may be downloaded")
