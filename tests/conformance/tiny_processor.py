@@ -45,6 +45,12 @@ _TEMPLATE = """{%- for message in messages -%}
 {%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%}"""
 
 
+def text_of(token_ids: list[int]) -> str:
+    """What the tokenizer makes of an answer: its words, without marks."""
+    names = {token: name for name, token in _ROLES.items()}
+    return " ".join(names.get(token, f"w{token}") for token in token_ids if token not in _MARKS.values())
+
+
 def save_processor(path: Path) -> None:
     """Write tokenizer, chat template and feature extractor into the checkpoint directory."""
     taken = {**_MARKS, **_ROLES}

@@ -18,6 +18,7 @@ from antiphon.errors import ConfigError
 BUILT_IN = {
     "voice": "antiphon.models.voice.pipeline:PIPELINE",
     "hf-text": "antiphon.models.hf_text.pipeline:PIPELINE",
+    "qwen3-omni": "antiphon.models.qwen3_omni.pipeline:PIPELINE",
     "sim-relay": "antiphon.models.simulated.pipeline:PIPELINE",
 }
 

@@ -19,6 +19,7 @@ import torch
 from safetensors import safe_open
 from transformers import PreTrainedModel, Qwen3OmniMoeConfig, Qwen3OmniMoeTalkerForConditionalGeneration
 from transformers.conversion_mapping import get_checkpoint_conversion_mapping, register_checkpoint_conversion_mapping
+from transformers.utils import logging as transformers_logging
 
 from antiphon.errors import ConfigError
 
@@ -38,7 +39,8 @@ register_checkpoint_conversion_mapping(
     get_checkpoint_conversion_mapping("qwen2_moe"),  # type: ignore[no-untyped-call]
     overwrite=True,
 )
-logging.getLogger("transformers.modeling_utils").setLevel(logging.ERROR)  # what its load report warns of is raised here
+transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+logging.getLogger("transformers").setLevel(logging.ERROR)  # what its load report warns of is raised here
 
 
 class SpeechDefaults(msgspec.Struct, frozen=True):
