@@ -253,11 +253,10 @@ def test_a_request_that_is_open_at_sigterm_comes_to_its_end_before_the_stages_st
     server = start_server("voice", "--set", "stages.listener.threads=1")
     text = " ".join(["The old man walked slowly along the beach."] * 60)
     body = {"model": "voice", "input": text, "response_format": "pcm", "seed": 1}
-    with httpx.Client(base_url=server.url, timeout=60) as client:
-        with client.stream("POST", "/v1/audio/speech", json=body) as response:
-            pieces = response.iter_bytes()
-            first = next(pieces)
-            server.process.send_signal(signal.SIGTERM)
-            whole = first + b"".join(pieces)
+    with httpx.stream("POST", f"{server.url}/v1/audio/speech", json=body, timeout=60) as response:
+        pieces = response.iter_bytes()
+        first = next(pieces)
+        server.process.send_signal(signal.SIGTERM)
+        whole = first + b"".join(pieces)
     assert server.process.wait(30) == 0
     assert len(whole) / 48_000 > 60  # seconds of audio; cut off it would be one or two

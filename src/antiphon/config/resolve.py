@@ -106,19 +106,21 @@ def resolve(
     config = msgspec.convert(tree, DeployConfig, strict=True)
     if config.pipeline not in (pipeline.name, reference):
         raise ConfigError([f"these settings are for pipeline {config.pipeline!r}, and this is {pipeline.name!r}"])
-    if problems := _engine_problems(pipeline, config):
+    if problems := [problem for setting in given if (problem := _engine_problem(pipeline, setting))]:
         raise ConfigError(problems)
     return Deployment(reference, pipeline, config, tuple(given))
 
 
-def _engine_problems(pipeline: PipelineSpec, config: DeployConfig) -> list[str]:
-    """Stages that are to run on an engine they do not offer."""
-    problems = []
-    for stage in pipeline.stages:
-        engine, offered = config.stages[stage.name].engine, (stage.engine, *stage.alternatives)
-        if engine is not None and engine not in offered:
-            problems.append(f"stages.{stage.name}.engine={engine}: this stage offers {', '.join(offered)}")
-    return problems
+def _engine_problem(pipeline: PipelineSpec, setting: Setting) -> str:
+    """A stage that is to run on an engine it does not offer; "" if that is not so."""
+    group, _, field_name = setting.path.rpartition(".")
+    if field_name != "engine" or setting.value is None:
+        return ""
+    stage = pipeline.stage(group.removeprefix("stages."))
+    offered = (stage.engine, *stage.alternatives)
+    if setting.value in offered:
+        return ""
+    return f"{setting.source}: {setting.path}={setting.value}: this stage offers {', '.join(offered)}"
 
 
 def parse_settings(assignments: tuple[str, ...]) -> tuple[Setting, ...]:

@@ -25,8 +25,8 @@ from antiphon.messages.client import (
 from antiphon.messages.control import (
     AbortRequest,
     Counter,
-    Peer,
     Joined,
+    Peer,
     PeerDied,
     ProcessDied,
     Ready,
