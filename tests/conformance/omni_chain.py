@@ -7,6 +7,7 @@ Does not know: the reference. Every hand-off is checked against the pipeline's d
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,7 @@ from antiphon.stage.engine.generation import GenerationEngine
 from antiphon.stage.engine.generation_model import ModelContext
 from antiphon.stage.outputs import check_array
 from antiphon.stage.request import EdgeInput, StageOutput, StageRequest
+from antiphon.stage.runner.device import Device
 from antiphon.stage.scheduler.generation import GenerationScheduler
 
 MAX_CHUNK_BYTES = 1 << 20
@@ -59,6 +61,40 @@ class Heard:
         return np.frombuffer(self.pcm, np.int16).astype(np.float32) / 32767.0
 
 
+class ThinkerOnce(Thinker):
+    """Chains on one checkpoint share its weights, as no request changes them."""
+
+    is_loaded = False
+
+    def load(self, context: ModelContext, device: Device) -> None:
+        if not self.is_loaded:
+            super().load(context, device)
+            self.is_loaded = True
+
+
+class TalkerOnce(Talker):
+    is_loaded = False
+
+    def load(self, context: ModelContext, device: Device) -> None:
+        if not self.is_loaded:
+            super().load(context, device)
+            self.is_loaded = True
+
+
+class Code2WavOnce(Code2Wav):
+    is_loaded = False
+
+    def load(self, context: ModelContext) -> None:
+        if not self.is_loaded:
+            super().load(context)
+            self.is_loaded = True
+
+
+@lru_cache(maxsize=1)
+def networks(checkpoint: Path) -> tuple[ThinkerOnce, TalkerOnce, Code2WavOnce]:
+    return ThinkerOnce(), TalkerOnce(), Code2WavOnce()
+
+
 class Chain:
     """Owns one engine per stage, or two. Requests are bound in turn."""
 
@@ -71,16 +107,23 @@ class Chain:
         num_talkers: int = 1,
         num_kv_blocks: int = 256,
         max_num_batched_tokens: int = 2048,
+        max_num_seqs: int = 32,
     ) -> None:
         context = ModelContext("cpu", 1, str(checkpoint), "")
         specs = {
-            stage.name: replace(stage, num_kv_blocks=num_kv_blocks, max_num_batched_tokens=max_num_batched_tokens)
+            stage.name: replace(
+                stage,
+                num_kv_blocks=num_kv_blocks,
+                max_num_batched_tokens=max_num_batched_tokens,
+                max_num_seqs=max_num_seqs,
+            )
             for stage in PIPELINE.stages
         }
         self._is_streamed = is_streamed
-        self.thinkers = [AutoregressiveEngine(Thinker(), context, specs["thinker"]) for _ in range(num_thinkers)]
-        self.talkers = [AutoregressiveEngine(Talker(), context, specs["talker"]) for _ in range(num_talkers)]
-        vocoder = GenerationEngine(Code2Wav(), context, GenerationScheduler(max_num_seqs=64, max_batch_size=8))
+        thinker, talker, code2wav = networks(checkpoint)
+        self.thinkers = [AutoregressiveEngine(thinker, context, specs["thinker"]) for _ in range(num_thinkers)]
+        self.talkers = [AutoregressiveEngine(talker, context, specs["talker"]) for _ in range(num_talkers)]
+        vocoder = GenerationEngine(code2wav, context, GenerationScheduler(max_num_seqs=64, max_batch_size=8))
         self._engines: dict[str, Sequence[StageEngine]] = {
             "thinker": self.thinkers,
             "talker": self.talkers,

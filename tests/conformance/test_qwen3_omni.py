@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("transformers")
 
@@ -12,7 +13,7 @@ from transformers.utils import is_torchvision_available
 
 from antiphon.errors import AntiphonError, InvalidRequestError, UnsupportedModalityError
 from antiphon.messages.params import SamplingParams
-from antiphon.models.qwen3_omni.prompts import Conversation, Tensor, Turn
+from antiphon.models.qwen3_omni.prompts import Conversation, Tensor, TokenizedPrompt, Turn
 from tests.conformance.omni_chain import Chain, Heard
 from tests.conformance.tiny_processor import save_processor, text_of
 from tests.conformance.tiny_qwen3_omni import (
@@ -23,6 +24,7 @@ from tests.conformance.tiny_qwen3_omni import (
     Answer,
     Prompt,
     Reference,
+    interleaved_video,
     prompt,
     set_speech_defaults,
 )
@@ -52,6 +54,15 @@ class Expected:
         if name not in self._answers:
             self._answers[name] = self._reference.answer(PROMPTS[name], SPEAKERS.get(name, "ethan"))
         return self._answers[name]
+
+    def text_of(self, arrays: Prompt, *, use_audio_in_video: bool) -> list[int]:
+        return self._reference.text(arrays, use_audio_in_video=use_audio_in_video)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> None:
+    """The networks are tiny: more threads only wait for one another."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="module")
@@ -215,6 +226,23 @@ def test_a_picture_without_the_libraries_for_it_is_refused_by_name(tmp_path: Pat
     chain.submit("a", Conversation((Turn("user", "w7", images=(picture,)),)))
     error = chain.run()["a"].error
     assert isinstance(error, UnsupportedModalityError) and "torchvision" in error.message
+
+
+def test_more_requests_than_places_wait_their_turn_and_all_are_answered(expected: Expected) -> None:
+    chain = Chain(expected.path, max_num_seqs=4)
+    assert_same(expected, ask(chain, *(["text", "audio"] * 17)[:33]))
+
+
+def test_a_video_with_its_own_sound_is_answered_as_by_the_reference(expected: Expected) -> None:
+    """The reference has no speech for it: its talker is not told that sound and pictures are interleaved."""
+    arrays = interleaved_video()
+    tensors = {name: Tensor.of(array) for name, array in arrays.items()}
+    chain = Chain(expected.path)
+    chain.submit("a", TokenizedPrompt(tensors, use_audio_in_video=True), speaks=False)
+    chain.submit("b", TokenizedPrompt(tensors), speaks=False)
+    heard = chain.run()
+    assert heard["a"].token_ids == expected.text_of(arrays, use_audio_in_video=True)
+    assert heard["a"].token_ids != heard["b"].token_ids
 
 
 def assert_no_audio(heard: Heard) -> None:

@@ -180,6 +180,15 @@ def prompt(
     return arrays
 
 
+def interleaved_video() -> Prompt:
+    """A video of three frames of 2 x 4 patches whose sound is interleaved with them, as the processor lays it out."""
+    arrays = prompt([21], audio_frames=90, video_grid=3)
+    pieces = [VIDEO, VIDEO, *[AUDIO] * 6, VIDEO, VIDEO, *[AUDIO] * (_num_audio_tokens(90) - 6), VIDEO, VIDEO]
+    media = [VISION_START, AUDIO_START, *pieces, AUDIO_END, VISION_END]
+    ids = [IM_START, USER, NEWLINE, *media, 21, IM_END, NEWLINE, IM_START, ASSISTANT, NEWLINE]
+    return arrays | {"input_ids": np.array(ids, np.int64)}
+
+
 def _num_audio_tokens(frames: int) -> int:
     full, rest = divmod(frames, 100)
     for _ in range(3):
@@ -235,6 +244,20 @@ class Reference:
         )
         codes = self._codes.pop()[0].T.numpy()
         return Answer(sequences[0, ids.shape[1] :].tolist(), codes, audio[0, 0].numpy())
+
+    def text(self, arrays: Prompt, *, use_audio_in_video: bool) -> list[int]:
+        """The new token ids of an answer that is not spoken."""
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+        ids = tensors.pop("input_ids")[None]
+        sequences = self._network.thinker.generate(
+            ids,
+            max_new_tokens=ANSWER_TOKENS,
+            eos_token_id=IM_END,
+            do_sample=False,
+            use_audio_in_video=use_audio_in_video,
+            **tensors,
+        )
+        return sequences[0, ids.shape[1] :].tolist()
 
     def _decode(self, codes: torch.Tensor, **sizes: int) -> torch.Tensor:
         """Keep the codes on their way to the vocoder: [1, 16, num_frames]."""

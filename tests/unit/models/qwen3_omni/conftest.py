@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from tests.conformance.tiny_qwen3_omni import Reference
@@ -13,6 +12,8 @@ from tests.conformance.tiny_qwen3_omni import Reference
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> None:
     """The networks are tiny: more threads only wait for one another."""
+    import torch
+
     torch.set_num_threads(1)
 
 
