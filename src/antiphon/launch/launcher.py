@@ -136,7 +136,7 @@ class Launcher:
         for child in children:
             child.signal(signal.SIGTERM)
         drained_s = time.monotonic() + drain_s
-        while time.monotonic() < drained_s and not self._hurried and not all(child.death() for child in children):
+        while time.monotonic() < drained_s and not self._hurried and not all(child.wait(0.0) for child in children):
             time.sleep(_DRAIN_POLL_S)
         killed_s = time.monotonic() + (0.0 if drain_s and self._hurried else _KILL_AFTER_S)
         for child in children:
