@@ -67,14 +67,12 @@ class LoadedOnce(Thinker):
     def generate(self, contents: tuple[str, ...]) -> tuple[str, ...]:
         """transformers' greedy answers, as one batch padded on the left."""
         chats = [[{"role": "user", "content": content}] for content in contents]
-        texts = self._tokenizer.apply_chat_template(chats, add_generation_prompt=True, tokenize=False)
-        inputs = self._tokenizer(
-            texts, add_special_tokens=False, padding=True, padding_side="left", return_tensors="pt"
-        )
+        texts = self.tokenizer.apply_chat_template(chats, add_generation_prompt=True, tokenize=False)
+        inputs = self.tokenizer(texts, add_special_tokens=False, padding=True, padding_side="left", return_tensors="pt")
         with torch.no_grad():
-            full = self._network.generate(**inputs, max_new_tokens=MAX_TOKENS, do_sample=False)
+            full = self.network.generate(**inputs, max_new_tokens=MAX_TOKENS, do_sample=False)
         answers = full[:, inputs["input_ids"].shape[1] :]
-        return tuple(self._tokenizer.batch_decode(answers, skip_special_tokens=True))
+        return tuple(self.tokenizer.batch_decode(answers, skip_special_tokens=True))
 
 
 @pytest.fixture(scope="module")
@@ -85,11 +83,11 @@ def thinker() -> LoadedOnce:
 @pytest.fixture(scope="module")
 def expected(thinker: LoadedOnce) -> tuple[str, ...]:
     engine_of(thinker, THINKER)
-    thinker._network.set_attn_implementation("sdpa")
+    thinker.network.set_attn_implementation("sdpa")
     try:
         answers = thinker.generate(PROMPTS)
     finally:
-        thinker._network.set_attn_implementation(NAME)
+        thinker.network.set_attn_implementation(NAME)
     return answers
 
 

@@ -46,16 +46,16 @@ class Thinker:
         """Load network, tokenizer and generation config; ConfigError if the checkpoint is not usable."""
         path = Path(model_path(context.model_path, smollm2_gguf()))
         try:
-            self._tokenizer, self._network = _from_pretrained(path, device.dtype)
+            self.tokenizer, self.network = _from_pretrained(path, device.dtype)
         except (OSError, ValueError, KeyError) as error:
             raise ConfigError([f"{path} is no checkpoint that can be served: {error}"]) from error
-        as_module: torch.nn.Module = self._network
+        as_module: torch.nn.Module = self.network
         as_module.eval().to(device.torch_device)
-        config = self._network.config.get_text_config()
+        config = self.network.config.get_text_config()
         self.kv_layout = _kv_layout(config, device.dtype)
         self._max_positions = int(config.max_position_embeddings)
-        eos = self._network.generation_config.eos_token_id
-        self._stop_ids = frozenset([eos] if isinstance(eos, int) else eos or [self._tokenizer.eos_token_id])
+        eos = self.network.generation_config.eos_token_id
+        self._stop_ids = frozenset([eos] if isinstance(eos, int) else eos or [self.tokenizer.eos_token_id])
         self._device = device.torch_device
 
     def open(self, request: StageRequest) -> ThinkerState:
@@ -68,7 +68,7 @@ class Thinker:
         if document is None:
             return
         messages = msgspec.json.decode(document.tobytes(), type=list[dict[str, str]])
-        state.ids = self._tokenize(messages)
+        state.ids = self.tokenize(messages)
         state.num_prompt = len(state.ids)
         if not state.ids:
             raise InvalidRequestError("the conversation has no tokens; send a message with text", param="messages")
@@ -99,7 +99,7 @@ class Thinker:
         positions = [position for span in spans for position in range(span.start, span.stop)]
         lasts = np.cumsum([span.stop - span.start for span in spans]) - 1
         sampled = [int(last) for last, span in zip(lasts, spans, strict=True) if span.samples]
-        output = self._network(
+        output = self.network(
             input_ids=torch.tensor([ids], device=self._device),
             position_ids=torch.tensor([positions], device=self._device),
             use_cache=False,
@@ -113,12 +113,19 @@ class Thinker:
         decoded = [self._decode(entry) for entry in batch]
         return [self._accept(entry, *pair) for entry, pair in zip(batch, decoded, strict=True)]
 
+    def tokenize(self, messages: list[dict[str, str]]) -> list[int]:
+        """The conversation's tokens, up to where the answer begins."""
+        if self.tokenizer.chat_template is None:
+            return list(self.tokenizer("\n".join(message["content"] for message in messages))["input_ids"])
+        text = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
     def _decode(self, entry: Accepted[ThinkerState]) -> tuple[DecodeStream, str]:
         """A decoder that has taken the entry's token, and the text that it completes."""
         decoder = copy(entry.state.decoder)
         if entry.token is None or entry.finish_reason == "stop":
             return decoder, ""
-        return decoder, decoder.step(self._tokenizer.backend_tokenizer, entry.token) or ""
+        return decoder, decoder.step(self.tokenizer.backend_tokenizer, entry.token) or ""
 
     def _accept(self, entry: Accepted[ThinkerState], decoder: DecodeStream, piece: str) -> StageOutput:
         state, token = entry.state, entry.token
@@ -144,12 +151,6 @@ class Thinker:
             finish_reason="stop" if state.stop_strings.has_stopped else entry.finish_reason or "stop",
             usage=Usage(state.num_prompt, len(state.ids) - state.num_prompt),
         )
-
-    def _tokenize(self, messages: list[dict[str, str]]) -> list[int]:
-        if self._tokenizer.chat_template is None:
-            return list(self._tokenizer("\n".join(message["content"] for message in messages))["input_ids"])
-        text = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-        return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 def _from_pretrained(path: Path, dtype: torch.dtype) -> tuple[PreTrainedTokenizerFast, PreTrainedModel]:

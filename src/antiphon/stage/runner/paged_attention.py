@@ -10,6 +10,7 @@ A model made with attn_implementation="antiphon_paged" gets PagedStep as the key
 """
 
 from dataclasses import dataclass
+from operator import itemgetter
 
 import torch
 from torch import nn
@@ -88,21 +89,27 @@ class PagedStep:
         by_position = query[0].transpose(0, 1)  # [n, num_heads, head_dim]
         output = torch.empty_like(by_position)
         for group in self._groups:
-            output[group.places] = group.attend(by_position[group.places], keys, values, scaling, window)
+            if group.is_whole and window is None:  # nothing is in the cache that is not here
+                span = group.places
+                output[span] = _causal(query[:, :, span], key[:, :, span], value[:, :, span], scaling)
+            else:
+                output[group.places] = group.attend(by_position[group.places], keys, values, scaling, window)
         return output[None]
 
 
 class _Group:
     """Sequences with the same number of new positions, attended in one call.
 
-    places: [num_sequences * num_new] of their positions in the flat batch.
+    places: their positions in the flat batch, num_sequences * num_new. is_whole: one sequence from its position 0 on.
     """
 
-    def __init__(self, places: torch.Tensor, sequences: list[SequenceSlots]) -> None:
+    def __init__(self, places: slice | torch.Tensor, sequences: list[SequenceSlots]) -> None:
         self.places = places
         self._num_new = sequences[0].num_new
         self._stops = [len(sequence.slots) for sequence in sequences]
-        self._slots = pad_sequence([sequence.slots for sequence in sequences], batch_first=True)
+        self.is_whole = len(sequences) == 1 and self._num_new == self._stops[0]
+        slots = pad_sequence([sequence.slots for sequence in sequences], batch_first=True)
+        self._length, self._slots = slots.shape[1], slots.flatten()
         self._masks: dict[int | None, torch.Tensor | None] = {}
 
     def attend(
@@ -118,13 +125,14 @@ class _Group:
             self._masks[window] = self._mask(window)
         num_sequences, num_heads, head_dim, num_kv_heads = len(self._stops), *query.shape[1:], keys.shape[1]
         if is_decode := self._num_new == 1:  # the heads of one group see the same keys, as its positions
-            query = query.view(num_sequences, num_kv_heads, num_heads // num_kv_heads, head_dim)
+            query = query.reshape(num_sequences, num_kv_heads, num_heads // num_kv_heads, head_dim)
         else:
-            query = query.view(num_sequences, self._num_new, num_heads, head_dim).transpose(1, 2)
+            query = query.reshape(num_sequences, self._num_new, num_heads, head_dim).transpose(1, 2)
+        shape = (num_sequences, self._length, num_kv_heads, head_dim)
         output = scaled_dot_product_attention(
             query,
-            keys[self._slots].transpose(1, 2),
-            values[self._slots].transpose(1, 2),
+            keys.index_select(0, self._slots).view(shape).transpose(1, 2),
+            values.index_select(0, self._slots).view(shape).transpose(1, 2),
             attn_mask=self._masks[window],
             scale=scaling,
             enable_gqa=not is_decode,
@@ -133,7 +141,7 @@ class _Group:
 
     def _mask(self, window: int | None) -> torch.Tensor | None:
         """[num_sequences, 1, num_new, length] bool: who sees whom; None if everybody sees everything."""
-        length, device = self._slots.shape[1], self._slots.device
+        length, device = self._length, self._slots.device
         if self._num_new == 1 and min(self._stops) == length and (window is None or window >= length):
             return None
         stops = torch.tensor(self._stops, device=device)[:, None, None, None]
@@ -142,23 +150,36 @@ class _Group:
         return (seen <= own) if window is None else (seen <= own) & (seen > own - window)
 
 
+def _causal(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float | None) -> torch.Tensor:
+    """query [1, num_heads, n, head_dim], key, value [1, num_kv_heads, n, head_dim] -> [n, num_heads, head_dim]."""
+    output = scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling, enable_gqa=True)
+    return output[0].transpose(0, 1)
+
+
 def _grouped(sequences: list[SequenceSlots]) -> list[_Group]:
     """Chunks alone; single positions together with those whose length differs by no more than a factor of _PADDING."""
-    device = sequences[0].slots.device
-    firsts = torch.tensor([0, *(sequence.num_new for sequence in sequences)]).cumsum(0).tolist()
-    groups = [
-        _Group(torch.arange(first, first + sequence.num_new, device=device), [sequence])
-        for first, sequence in zip(firsts, sequences, strict=False)
-        if sequence.num_new > 1
-    ]
-    decodes = sorted((len(s.slots), first) for first, s in zip(firsts, sequences, strict=False) if s.num_new == 1)
-    by_first = dict(zip(firsts, sequences, strict=False))
+    groups, decodes, first = [], [], 0
+    for sequence in sequences:
+        if sequence.num_new == 1:
+            decodes.append((first, sequence))
+        else:
+            groups.append(_Group(slice(first, first + sequence.num_new), [sequence]))
+        first += sequence.num_new
+    decodes.sort(key=lambda decode: len(decode[1].slots))
     while decodes:
-        longest = max(decodes[0][0], _SHORT) * _PADDING
-        places = [first for length, first in decodes if length <= longest]
-        decodes = decodes[len(places) :]
-        groups.append(_Group(torch.tensor(places, device=device), [by_first[first] for first in places]))
+        longest = max(len(decodes[0][1].slots), _SHORT) * _PADDING
+        together = sorted((decode for decode in decodes if len(decode[1].slots) <= longest), key=itemgetter(0))
+        places = _places([place for place, _ in together], together[0][1].slots.device)
+        groups.append(_Group(places, [sequence for _, sequence in together]))
+        decodes = decodes[len(together) :]
     return groups
+
+
+def _places(places: list[int], device: torch.device) -> slice | torch.Tensor:
+    """A slice, which copies nothing, if the places are neighbours."""
+    if places[-1] - places[0] == len(places) - 1:
+        return slice(places[0], places[-1] + 1)
+    return torch.tensor(places, device=device)
 
 
 def _paged_attention(
