@@ -40,8 +40,10 @@ MAY_REACH_MODELS = {
     ("antiphon.cli.check", "antiphon.models.voice.weights"),
     ("antiphon.bench.reference", "antiphon.models.voice.weights"),
     ("antiphon.bench.reference", "antiphon.models.voice.clauses"),
+    ("antiphon.bench.hf_text", "antiphon.models.hf_text.pipeline"),
+    ("antiphon.bench.hf_text", "antiphon.models.hf_text.thinker"),
 }
-"""check asks where the weights are, which is no model; a benchmark's reference calls the same weights in process."""
+"""check asks where the weights are, which is no model; a benchmark calls the same weights in process."""
 
 ONLY_IN = {
     "zmq": ("antiphon.transport",),
@@ -49,7 +51,7 @@ ONLY_IN = {
     "fastapi": ("antiphon.server",),
     "starlette": ("antiphon.server",),
     "uvicorn": ("antiphon.server",),
-    "torch": ("antiphon.stage", "antiphon.models"),
+    "torch": ("antiphon.stage", "antiphon.models", "antiphon.bench.hf_text"),
     "onnxruntime": ("antiphon.stage", "antiphon.models"),
     "xllamacpp": ("antiphon.stage", "antiphon.models", "antiphon.bench.reference"),
     "faster_whisper": ("antiphon.models",),

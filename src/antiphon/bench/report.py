@@ -18,7 +18,7 @@ from rich.table import Table
 from antiphon import __version__, env
 from antiphon.bench.measures import Row, distribution
 
-_PACKAGES = ("hibari-tts", "onnxruntime", "xllamacpp", "numpy", "pyzmq", "uvicorn", "uvloop")
+_PACKAGES = ("hibari-tts", "onnxruntime", "xllamacpp", "numpy", "pyzmq", "torch", "transformers", "uvicorn", "uvloop")
 Json = dict[str, object]
 
 
