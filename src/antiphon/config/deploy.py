@@ -12,11 +12,11 @@ from msgspec import Meta
 from antiphon.config.pipeline import EngineKind, StartWhen
 
 Count = Annotated[int, Meta(ge=1, le=10**9)]
-CountOrNone = Annotated[int, Meta(ge=0, le=10**9)]
+CountOrZero = Annotated[int, Meta(ge=0, le=10**9)]
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 ArenaMib = Annotated[int, Meta(ge=1, le=2**20)]
 Seconds = Annotated[float, Meta(ge=0.001, le=1e7)]
-SecondsOrNone = Annotated[float, Meta(ge=0.0, le=1e7)]
+SecondsOrZero = Annotated[float, Meta(ge=0.0, le=1e7)]
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class AdmissionDeploy:
     """max_inflight requests run at once, max_queue wait; what is beyond gets a 503 with Retry-After."""
 
     max_inflight: Count = 256
-    max_queue: CountOrNone = 1024
+    max_queue: CountOrZero = 1024
 
 
 class ConnectorKind(StrEnum):
@@ -64,13 +64,13 @@ class StageDeploy:
 
     replicas: Count = 1
     device: str = "cpu"
-    threads: CountOrNone = 0
+    threads: CountOrZero = 0
     python: str = ""
     model: str = ""
-    max_num_seqs: CountOrNone = 0
-    max_batch_size: CountOrNone = 0
-    max_num_batched_tokens: CountOrNone = 0
-    num_kv_blocks: CountOrNone = 0
+    max_num_seqs: CountOrZero = 0
+    max_batch_size: CountOrZero = 0
+    max_num_batched_tokens: CountOrZero = 0
+    num_kv_blocks: CountOrZero = 0
     dtype: str = ""
     engine: EngineKind | None = None
 
@@ -91,7 +91,7 @@ class TimeoutsDeploy:
     """How long to wait for processes. early_chunk_s: a chunk whose StartRequest does not come."""
 
     startup_s: Seconds = 120.0
-    drain_s: SecondsOrNone = 10.0
+    drain_s: SecondsOrZero = 10.0
     early_chunk_s: Seconds = 30.0
 
 

@@ -227,7 +227,7 @@ class PipelineSpec:
     tasks: tuple[TaskSpec, ...]
     frontend: str
     extra: str = ""
-    voices: tuple[VoiceSpec, ...] = field(default=())
+    voices: tuple[VoiceSpec, ...] = ()
     sample_rate: int = 24_000
 
     def stage(self, name: str) -> StageSpec:
@@ -278,7 +278,7 @@ class PipelineSpec:
 
     def validate(self) -> None:
         """Raise ConfigError with every problem of the pipeline at once."""
-        problems = [*_duplicates("stage", [s.name for s in self.stages])]
+        problems = _duplicates("stage", [s.name for s in self.stages])
         for stage in self.stages:
             if not _NAME.fullmatch(stage.name) or stage.name == CLIENT:
                 problems.append(f"stage {stage.name!r}: a name is lower-case letters, digits and _, and not {CLIENT!r}")

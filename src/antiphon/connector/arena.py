@@ -26,7 +26,6 @@ class Arena:
         self._hole_sizes: dict[int, int] = {0: usable_bytes} if usable_bytes else {}
         self._block_sizes: dict[int, int] = {}
         self.used_bytes = 0
-        self.high_water_bytes = 0
 
     def allocate(self, num_bytes: int) -> int | None:
         """The offset of a block of at least `num_bytes`, or None if no hole is large enough."""
@@ -38,7 +37,6 @@ class Arena:
                 self._shrink_hole(index, offset, size)
                 self._block_sizes[offset] = size
                 self.used_bytes += size
-                self.high_water_bytes = max(self.high_water_bytes, self.used_bytes)
                 return offset
         return None
 

@@ -115,7 +115,7 @@ class Launcher:
         The api-servers go first: they take no new request and have timeouts.drain_s for the open ones (see `hurry`).
         Every process gets SIGTERM, and SIGKILL 5 s after its time is up.
         """
-        drain_s = 0.0 if self._hurried else self._deployment.config.timeouts.drain_s or 0.0
+        drain_s = 0.0 if self._hurried else self._deployment.config.timeouts.drain_s
         self._end([child for child in self._children if child.module == _API_SERVER], drain_s)
         self._end([child for child in self._children if child.module != _API_SERVER], 0.0)
         self._children = []

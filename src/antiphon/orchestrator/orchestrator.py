@@ -33,6 +33,7 @@ from antiphon.orchestrator.admission import Admission
 from antiphon.orchestrator.placement import bind
 from antiphon.orchestrator.request_state import (
     Aborted,
+    Action,
     ApiServerDied,
     Event,
     Phase,
@@ -128,7 +129,7 @@ class Orchestrator:
         route = self._pipeline.route(submit.task, submit.inputs, submit.outputs)
         binding = bind(route, self._pools)
         names = frozenset(replica.name for replica in binding.replicas.values())
-        state = RequestState(submit.request_id, 0, submit.api_server, names, names)
+        state = RequestState(submit.request_id, 0, submit.api_server, names)
         self._requests[submit.request_id] = state
         api_server = self._api_servers[submit.api_server]
         for stage, replica in binding.replicas.items():
@@ -164,7 +165,7 @@ class Orchestrator:
             self._admission.released()
             self._admit()
 
-    def _perform(self, state: RequestState, action: TellReplica | TellApiServer | ReplicaReleased) -> None:
+    def _perform(self, state: RequestState, action: Action) -> None:
         match action:
             case TellReplica(replica=name, message=message):
                 replica = self._pools[stage_of(name)].find(name)

@@ -27,7 +27,6 @@ class RequestState:
     request_id: str
     epoch: int
     api_server: str
-    replicas: frozenset[str]
     unreleased: frozenset[str]
     phase: Phase = Phase.RUNNING
 

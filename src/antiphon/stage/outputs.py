@@ -13,7 +13,6 @@ from antiphon.config.pipeline import FLOATING, ChunkPlan, EdgeSpec, Layout, Outp
 from antiphon.connector.base import Connector
 from antiphon.connector.cursor import Arrays, EdgeCursor, EdgeTarget
 from antiphon.errors import AntiphonError, UndeclaredOutputError
-from antiphon.ids import edge_name
 from antiphon.messages.client import Addressed, ClientData, ClientFrame, ClientOutput, OutputEnd, OutputError, kind_of
 from antiphon.messages.control import StartRequest
 from antiphon.messages.error_info import to_info
@@ -61,7 +60,7 @@ class OutputRouter:
             )
             cursors[peer.edge] = EdgeCursor(target, self._connector.max_chunk_bytes)
         self._routes[start.request_id] = _Route(start, cursors, client_ended=not start.client_address)
-        return frozenset(c for c in self._edges if edge_name(self._spec.name, c) in cursors)
+        return frozenset(edge.consumer for edge in self._edges.values() if edge.name in cursors)
 
     def route(self, request_id: str, output: StageOutput) -> None:
         """Forward one step's output; UndeclaredOutputError (nothing was forwarded) if it is not as declared.
@@ -71,7 +70,7 @@ class OutputRouter:
         self._check(request_id, output)
         route = self._routes[request_id]
         for consumer, arrays in output.handoff.items():
-            cursor = route.cursors.get(edge_name(self._spec.name, consumer))
+            cursor = route.cursors.get(self._edges[consumer].name)
             if cursor is not None and not cursor.is_terminating:
                 cursor.append(*self._by_layout(arrays))
         if not route.client_ended:

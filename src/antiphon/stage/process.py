@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 from antiphon.config.pipeline import EngineKind, StageSpec
 from antiphon.config.resolve import Deployment
-from antiphon.connector.base import Connector
 from antiphon.connector.registry import make_connector
 from antiphon.ids import stage_of
 from antiphon.messages import codec
@@ -63,7 +62,7 @@ class StageProcess:
             config.connector.kind, bootstrap.connector_address, config.connector.arena_mib << 20
         )
         self._events, self._client_lane = Outlet(), Outlet()
-        self._loop = self._build_loop(stage, self._connector, on_joined)
+        self._loop = self._build_loop(stage, on_joined)
 
     def startup(self) -> None:
         """Load the model, open sockets, ask to join the pool; `on_joined` is called when that is done."""
@@ -85,8 +84,8 @@ class StageProcess:
         self._events.close()
         self._client_lane.close()
 
-    def _build_loop(self, stage: str, connector: Connector, on_joined: Callable[[], None]) -> StageLoop:
-        bootstrap, deployment = self._bootstrap, self._deployment
+    def _build_loop(self, stage: str, on_joined: Callable[[], None]) -> StageLoop:
+        bootstrap, deployment, connector = self._bootstrap, self._deployment, self._connector
         out_edges = deployment.pipeline.out_edges(stage)
         plans = {edge.name: deployment.chunk_plan(edge) for edge in out_edges}
         lanes = {

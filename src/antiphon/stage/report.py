@@ -11,7 +11,7 @@ from antiphon.monitor.counters import lane_counters_as_list
 from antiphon.stage.engine.base import StageEngine
 from antiphon.transport.channel import LaneCounters, Outlet
 
-WINDOW_S = 1.0
+_WINDOW_S = 1.0
 
 
 class StatisticsReporter:
@@ -38,7 +38,7 @@ class StatisticsReporter:
         """Send a report if the window is over."""
         now_s = time.monotonic()
         if now_s >= self._next_s:
-            self._next_s = now_s + WINDOW_S
+            self._next_s = now_s + _WINDOW_S
             self._outlet.send(self._orchestrator_address, StatsReport(self._replica, self._counters(num_bound)))
 
     def _counters(self, num_bound: int) -> tuple[Counter, ...]:

@@ -23,7 +23,7 @@ from antiphon.orchestrator.request_state import (
 )
 
 BOUND = frozenset({"thinker/0", "talker/1", "code2wav/0"})
-START = RequestState("req-1", 4, "api-server/0", BOUND, BOUND)
+START = RequestState("req-1", 4, "api-server/0", BOUND)
 ERROR = to_info(HandoffTimeoutError("waited too long"))
 
 
@@ -98,7 +98,7 @@ def test_any_order_of_events_keeps_the_promises(events: list[Event]) -> None:
     assert (state.phase is Phase.RELEASED) is (not state.unreleased)
     if state.phase is Phase.RELEASED:
         assert told[-1] == RequestReleased("req-1")
-    assert (state.request_id, state.epoch, state.replicas) == ("req-1", 4, BOUND)
+    assert (state.request_id, state.epoch) == ("req-1", 4)
 
 
 @given(st.lists(EVENTS, max_size=25), st.permutations(sorted(BOUND)))

@@ -6,10 +6,12 @@ Out: AudioChunk.
 
 import secrets
 
+from antiphon.errors import AntiphonError
 from antiphon.messages.client import AudioChunk, Usage
 from antiphon.models.voice.pipeline import SAMPLE_RATE
 from antiphon.models.voice.vocoder import StreamingVocoder, to_pcm16
 from antiphon.stage.engine.generation_model import ModelContext, Slot
+from antiphon.stage.engine.guard import one_by_one
 from antiphon.stage.request import StageOutput, StageRequest
 
 HOP = 300  # samples per frame
@@ -40,9 +42,9 @@ class Code2Wav:
         """Never: the vocoder holds back its look-ahead only, which the next frames complete."""
         return False
 
-    def step(self, batch: list[Slot[VocoderState]]) -> list[StageOutput]:
+    def step(self, batch: list[Slot[VocoderState]]) -> list[StageOutput | AntiphonError]:
         """Turn each slot's new frames into samples."""
-        return [self._step(slot) for slot in batch]
+        return one_by_one(batch, self._step)
 
     def _step(self, slot: Slot[VocoderState]) -> StageOutput:
         state, params = slot.state, slot.row("params")

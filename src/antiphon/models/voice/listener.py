@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
-from antiphon.errors import InvalidRequestError
+from antiphon.errors import AntiphonError, InvalidRequestError
 from antiphon.messages.client import Segment, Usage
 from antiphon.models.voice.weights import model_path, whisper_tiny
 from antiphon.stage.engine.generation_model import ModelContext, Slot
+from antiphon.stage.engine.guard import one_by_one
 from antiphon.stage.request import NOTHING, StageOutput, StageRequest
 
 _BEAM_SIZE = 5
@@ -52,9 +53,9 @@ class Listener:
         """True until every turn is decoded."""
         return bool(state.turns) or state.segments is not None
 
-    def step(self, batch: list[Slot[ListenerState]]) -> list[StageOutput]:
+    def step(self, batch: list[Slot[ListenerState]]) -> list[StageOutput | AntiphonError]:
         """Decode the next segment of each slot."""
-        return [self._step(slot) for slot in batch]
+        return one_by_one(batch, self._step)
 
     def _step(self, slot: Slot[ListenerState]) -> StageOutput:
         state, request = slot.state, slot.request

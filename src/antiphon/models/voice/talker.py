@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from antiphon.errors import AntiphonError, InvalidRequestError
 from antiphon.models.voice.acoustic import AcousticModel
 from antiphon.models.voice.clauses import ClauseSplitter
 from antiphon.stage.engine.generation_model import ModelContext, Slot
+from antiphon.stage.engine.guard import one_by_one
 from antiphon.stage.request import NOTHING, Arrays, StageOutput, StageRequest
 
 _Utf8Decoder = codecs.getincrementaldecoder("utf-8")
@@ -46,19 +48,19 @@ class Talker:
         """True while finished clauses wait."""
         return bool(state.clauses)
 
-    def step(self, batch: list[Slot[TalkerState]]) -> list[StageOutput]:
+    def step(self, batch: list[Slot[TalkerState]]) -> list[StageOutput | AntiphonError]:
         """Speak the next clause of each slot."""
-        return [self._step(slot) for slot in batch]
+        return one_by_one(batch, self._step)
 
     def _step(self, slot: Slot[TalkerState]) -> StageOutput:
         state = slot.state
         self._read(slot)
         finished = state.is_complete and len(state.clauses) <= 1
-        if not state.clauses:
-            return StageOutput(finished=True) if finished else NOTHING
-        ids = self._acoustic.phoneme_ids(state.clauses.popleft())
+        ids = self._acoustic.phoneme_ids(state.clauses.popleft()) if state.clauses else []
         if not ids:
-            return StageOutput(finished=finished)
+            if finished and not state.num_tokens and slot.request.task == "speech":
+                raise InvalidRequestError("input has nothing to speak: this voice reads English", param="input")
+            return StageOutput(finished=True) if finished else NOTHING
         params, sentence_end = self._acoustic.frames(ids, slot.request.params.speech.speed)
         state.num_tokens += sum(map(len, ids))
         num_tokens = np.array([state.num_tokens], np.int64)

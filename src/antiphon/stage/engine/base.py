@@ -1,6 +1,6 @@
 """The StageEngine protocol: what runs a stage's model, with its own idea of batching.
 
-In: StageRequests whose inputs fill up while they run. Out: (request, StageOutput) pairs per step.
+In: StageRequests whose inputs fill up while they run. Out: StepResults, at most a few per request and step.
 Does not know: sockets, lanes, or other stages.
 """
 
@@ -21,7 +21,7 @@ class StepResult:
 
 @dataclass(frozen=True)
 class EngineStatistics:
-    """num_running: requests in the engine; num_waiting: of those, the ones that no step can serve now."""
+    """num_running: requests that have a place in the engine; num_waiting: requests that wait for one."""
 
     num_running: int
     num_waiting: int

@@ -4,11 +4,13 @@ In: slots, each a request's state and its new input rows. Out: one StageOutput p
 Does not know: scheduling, lanes, processes.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
+from antiphon.errors import AntiphonError
 from antiphon.stage.request import Arrays, StageOutput, StageRequest
 
 State = TypeVar("State")
@@ -62,8 +64,10 @@ class GenerationModel(Protocol[State]):
     def has_pending(self, state: State) -> bool:
         """True if a step could make output from the state alone, without new rows."""
 
-    def step(self, batch: list[Slot[State]]) -> list[StageOutput]:
+    def step(self, batch: list[Slot[State]]) -> Sequence[StageOutput | AntiphonError]:
         """One output per slot, in order; `finished` once a slot has ended and nothing is pending.
+
+        An AntiphonError in a slot's place ends that request alone (`guard.one_by_one` makes them).
 
         An exception makes the engine run the slots again one by one, so a state may change only when the step
         can no longer fail.

@@ -13,6 +13,7 @@ from antiphon.stage.engine.base import StepResult
 from antiphon.stage.request import StageOutput, StageRequest
 
 T = TypeVar("T")
+Outcome = StageOutput | AntiphonError
 log = logging.getLogger(__name__)
 
 
@@ -39,7 +40,7 @@ def guarded(requests: Sequence[StageRequest], call: Callable[[], T]) -> T | Anti
         return StageError(f"{names}: the model raised {type(error).__name__}: {error}")
 
 
-def outputs_of(batch: list[Item], call: Callable[[list[Item]], list[StageOutput]]) -> list[StepResult]:
+def outputs_of(batch: list[Item], call: Callable[[list[Item]], Sequence[Outcome]]) -> list[StepResult]:
     """Call a model for a whole batch; if it raises, again for each item alone, so that only the guilty fail."""
     requests = [item.request for item in batch]
     outputs = guarded(requests, lambda: _one_for_each(call(batch), batch))
@@ -50,7 +51,16 @@ def outputs_of(batch: list[Item], call: Callable[[list[Item]], list[StageOutput]
     return [result for item in batch for result in outputs_of([item], call)]
 
 
-def _one_for_each(outputs: list[StageOutput], batch: list[Item]) -> list[StageOutput]:
+def one_by_one(batch: list[Item], step: Callable[[Item], StageOutput]) -> list[Outcome]:
+    """For a model that has no use for a batch: `step` of each item, once, whatever happens to the others."""
+    return [_alone(item, step) for item in batch]
+
+
+def _alone(item: Item, step: Callable[[Item], StageOutput]) -> Outcome:
+    return guarded([item.request], lambda: step(item))
+
+
+def _one_for_each(outputs: Sequence[Outcome], batch: list[Item]) -> Sequence[Outcome]:
     if len(outputs) != len(batch):
         raise StageError(f"the model made {len(outputs)} outputs for {len(batch)} requests; make one for each")
     return outputs
