@@ -14,7 +14,6 @@ MAY_CATCH_EVERYTHING = {
     "antiphon/process.py": 1,  # the edge of a process's start: the launcher is told why
     "antiphon/server/edge.py": 1,  # the edge of an HTTP handler
     "antiphon/server/sse.py": 1,  # the edge of an HTTP handler whose status is already sent
-    "antiphon/stage/engine/autoregressive.py": 3,  # the same
     "antiphon/stage/engine/guard.py": 1,  # a model's fault ends a request, never the process
 }
 """File -> how many `except Exception` it may have. Add one only with its reason."""

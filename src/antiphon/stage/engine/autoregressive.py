@@ -4,9 +4,9 @@ In: StageRequests. Out: StepResults, one per sequence that got a token or new ro
 Does not know: lanes, sockets, what the model is.
 """
 
-import logging
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,14 +16,14 @@ from antiphon.errors import AntiphonError, StageError
 from antiphon.stage.engine.autoregressive_model import Accepted, AutoregressiveModel, Span
 from antiphon.stage.engine.base import EngineStatistics, StepResult
 from antiphon.stage.engine.generation_model import ModelContext
-from antiphon.stage.request import Arrays, StageOutput, StageRequest
+from antiphon.stage.engine.guard import guarded, outputs_of
+from antiphon.stage.request import Arrays, StageRequest
 from antiphon.stage.runner.autoregressive import AutoregressiveRunner
 from antiphon.stage.runner.device import Device
 from antiphon.stage.runner.sampler import SequenceSampler, sample_batch
 from antiphon.stage.scheduler.autoregressive import AutoregressiveScheduler, ScheduledSpan, Sequence
 from antiphon.stage.scheduler.block_pool import BlockPool
 
-log = logging.getLogger(__name__)
 KV_BLOCK_SIZE = 16  # positions
 
 
@@ -75,14 +75,10 @@ class AutoregressiveEngine:
 
     def add(self, request: StageRequest) -> None:
         """Open the request's state, read the input it has, and queue it; AntiphonError if it can never be served."""
-        sequence = _Running(request, state=self._model.open(request))
-        self._sequences[request.request_id] = sequence
-        try:
-            self._receive(sequence)
-            self._scheduler.add(sequence)
-        except BaseException:
-            del self._sequences[request.request_id]
-            raise
+        opened = guarded([request], lambda: self._open(request))
+        if isinstance(opened, AntiphonError):
+            self._sequences.pop(request.request_id, None)
+            raise opened
 
     def abort(self, request_id: str) -> None:
         """Forget a request and free its blocks."""
@@ -121,6 +117,12 @@ class AutoregressiveEngine:
         """Drop every sequence."""
         self._sequences.clear()
 
+    def _open(self, request: StageRequest) -> None:
+        sequence = _Running(request, state=self._model.open(request))
+        self._sequences[request.request_id] = sequence
+        self._receive(sequence)
+        self._scheduler.add(sequence)
+
     def _of(self, sequence: Sequence) -> _Running:
         return self._sequences[sequence.request.request_id]
 
@@ -128,10 +130,9 @@ class AutoregressiveEngine:
         results = []
         for sequence in list(self._sequences.values()):
             if _has_news(sequence):
-                try:
-                    self._receive(sequence)
-                except Exception as error:  # a model's fault ends a request, never the process
-                    results.append(_failure(sequence.request, error))
+                received = guarded([sequence.request], partial(self._receive, sequence))
+                if isinstance(received, AntiphonError):
+                    results.append(StepResult(sequence.request, received))
                     self.abort(sequence.request.request_id)
         return results
 
@@ -143,13 +144,14 @@ class AutoregressiveEngine:
 
     def _compute(self, spans: list[ScheduledSpan]) -> list[StepResult]:
         """One forward pass; if it raises, one per span, so that only the guilty fail."""
-        try:
-            tokens, rows = self._forward([self._span(span) for span in spans], [span.sequence.blocks for span in spans])
-        except Exception as error:  # a model's fault ends a request, never the process
-            if len(spans) > 1:
-                return [result for span in spans for result in self._compute([span])]
-            return [_failure(spans[0].sequence.request, error)]
-        return self._report(self._advance(spans, tokens, rows))
+        requests = [span.sequence.request for span in spans]
+        blocks = [span.sequence.blocks for span in spans]
+        computed = guarded(requests, lambda: self._forward([self._span(span) for span in spans], blocks))
+        if not isinstance(computed, AntiphonError):
+            return self._report(self._advance(spans, *computed))
+        if len(spans) == 1:
+            return [StepResult(requests[0], computed)]
+        return [result for span in spans for result in self._compute([span])]
 
     def _span(self, span: ScheduledSpan) -> Span[Any]:
         sequence = self._of(span.sequence)
@@ -186,18 +188,8 @@ class AutoregressiveEngine:
 
     def _report(self, accepted: list[Accepted[Any]]) -> list[StepResult]:
         """What the model makes of it; if it raises, entry by entry, so that only the guilty fail."""
-        if not accepted:
-            return []
-        try:
-            outputs = self._model.accept(accepted)
-        except Exception as error:  # a model's fault ends a request, never the process
-            if len(accepted) > 1:
-                return [result for entry in accepted for result in self._report([entry])]
-            return [_failure(accepted[0].request, error)]
-        if len(outputs) != len(accepted):
-            fault = StageError(f"the model's accept gave {len(outputs)} outputs for {len(accepted)} sequences")
-            return [StepResult(entry.request, fault) for entry in accepted]
-        return [_result(entry, output) for entry, output in zip(accepted, outputs, strict=True)]
+        results = outputs_of(accepted, self._model.accept) if accepted else []
+        return [_checked(entry, result) for entry, result in zip(accepted, results, strict=True)]
 
     def _sampler(self, sequence: _Running) -> SequenceSampler:
         if sequence.sampler is None:
@@ -211,15 +203,10 @@ def _has_news(sequence: _Running) -> bool:
     return any(edge.num_rows for edge in inputs) or (not sequence.heard_end and all(edge.exhausted for edge in inputs))
 
 
-def _result(entry: Accepted[Any], output: StageOutput) -> StepResult:
-    if entry.finish_reason is not None and not output.finished:
-        name, reason = entry.request.request_id, entry.finish_reason
-        return StepResult(entry.request, StageError(f"{name}: the model goes on after finish_reason={reason}"))
-    return StepResult(entry.request, output)
-
-
-def _failure(request: StageRequest, error: Exception) -> StepResult:
-    if isinstance(error, AntiphonError):
-        return StepResult(request, error)
-    log.exception("req=%s the model raised", request.request_id)
-    return StepResult(request, StageError(f"{request.request_id}: the model raised {type(error).__name__}: {error}"))
+def _checked(entry: Accepted[Any], result: StepResult) -> StepResult:
+    """A sequence that a stop id or its length has ended must end in the model, too."""
+    output, reason = result.output, entry.finish_reason
+    if isinstance(output, AntiphonError) or reason is None or output.finished:
+        return result
+    name = entry.request.request_id
+    return StepResult(entry.request, StageError(f"{name}: the model goes on after finish_reason={reason}"))

@@ -180,7 +180,7 @@ def test_a_model_that_forgets_an_output_or_does_not_end_fails_its_requests(monke
     served.add("r1", [1, 2], SamplingParams(max_tokens=1, temperature=0.0))
     served.run()
     messages = [end.message for end in served.ends.values() if isinstance(end, AntiphonError)]
-    assert "gave 0 outputs for 1 sequences" in messages[0]
+    assert "made 0 outputs for 1 requests" in messages[0]
     assert "r1: the model goes on after finish_reason=length" in messages[1]
 
 
