@@ -68,6 +68,7 @@ def serve(deployment: Deployment) -> None:
     try:
         _run(deployment, launcher, listener, stop_signals)
     except AntiphonError:
+        launcher.hurry()  # without all its processes no open request comes to its end
         if not stop_signals:  # what dies because a signal reached the whole process group is no error
             raise
     finally:
