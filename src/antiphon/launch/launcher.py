@@ -58,11 +58,6 @@ class Launcher:
             raise RuntimeError("the launcher has not been started")
         return self._directory
 
-    @property
-    def children(self) -> tuple[Child, ...]:
-        """All processes, for tests and `plan`."""
-        return tuple(self._children)
-
     def start(self) -> None:
         """Start every process; does not wait for them. Call it from a thread that lives as long as the server."""
         self._directory = RunDirectory.create(env.runtime_dir())
