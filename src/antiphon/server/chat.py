@@ -71,8 +71,9 @@ async def _whole(context: ServerContext, body: ChatRequest, head: AnswerHead) ->
                     end = last
                 case _:
                     pass  # another stage's end
-    audio = await encode_answer(chunks, body.audio_format) if body.audio_out else None
-    return completion(head, "".join(texts), audio, end)
+    written = "".join(texts)
+    audio = await encode_answer(chunks, body.audio_format, written) if body.audio_out else None
+    return completion(head, written, audio, end)
 
 
 async def _events(context: ServerContext, body: ChatRequest, head: AnswerHead) -> AsyncGenerator[bytes, None]:

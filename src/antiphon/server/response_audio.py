@@ -40,14 +40,18 @@ class ResponseAudio:
         return await asyncio.to_thread(self._encoder.finish)
 
 
-async def encode_answer(chunks: list[AudioChunk], format: AudioFormat) -> bytes:
-    """A finished answer as one file that knows its length. StageError if there was no audio at all."""
+async def encode_answer(chunks: list[AudioChunk], format: AudioFormat, text: str = "") -> bytes:
+    """A finished answer as one file that knows its length. StageError, with its `text`, if there was no audio."""
     pcm = b"".join(chunk.pcm for chunk in chunks)
     if not pcm:
-        raise no_audio()
+        raise no_audio(text)
     return await asyncio.to_thread(encode_whole, pcm, format, chunks[0].sample_rate)
 
 
-def no_audio() -> StageError:
-    """What a request that asked for audio gets if its stages ended without any."""
-    return StageError("the stages ended this request without any audio; see their logs", code="no_audio")
+def no_audio(text: str = "") -> StageError:
+    """What a request that asked for audio gets if its stages ended without any; `text` is what was to be said."""
+    said = f": {text!r}" if text else ""
+    return StageError(
+        f"there is no audio, because nothing in the text can be spoken{said}; ask again, or for text alone",
+        code="no_audio",
+    )

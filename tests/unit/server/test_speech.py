@@ -104,7 +104,7 @@ async def test_an_answer_without_audio_is_an_error_and_never_an_empty_file(http,
     answer = await http.post(PATH, json={**BODY, **wish})
     assert answer.status_code == 500
     assert answer.json()["error"]["code"] == "no_audio"
-    assert "without any audio" in answer.json()["error"]["message"]
+    assert "there is no audio" in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("wish", [{}, {"stream_format": "sse"}])
