@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 _KILL_AFTER_S = 5.0
 _POLL_S = 0.2
 _DRAIN_POLL_S = 0.05
-_API_SERVER = "antiphon.server"
+_ORCHESTRATOR, _STAGE, _API_SERVER = "antiphon.orchestrator", "antiphon.stage", "antiphon.server"
 _MAX_RESTARTS = 5
 _HEALTHY_S = 300.0
 _RESTART_BACKOFF_S = 0.5
@@ -108,11 +108,13 @@ class Launcher:
         """End every process, then remove the run directory. Safe to call twice.
 
         The api-servers go first: they take no new request and have timeouts.drain_s for the open ones (see `hurry`).
+        The orchestrator goes last: replicas ask it before they leave.
         Every process gets SIGTERM, and SIGKILL 5 s after its time is up.
         """
         drain_s = 0.0 if self._hurried else self._deployment.config.timeouts.drain_s
         self._end([child for child in self._children if child.module == _API_SERVER], drain_s)
-        self._end([child for child in self._children if child.module != _API_SERVER], 0.0)
+        self._end([child for child in self._children if child.module == _STAGE], 0.0)
+        self._end([child for child in self._children if child.module == _ORCHESTRATOR], 0.0)
         self._children = []
         self._outlet.close()
         if self._directory is not None:
@@ -166,11 +168,11 @@ class Launcher:
 
     def _make_children(self) -> list[Child]:
         config = self._deployment.config
-        children = [Child("antiphon.orchestrator", self._bootstrap("orchestrator"))]
+        children = [Child(_ORCHESTRATOR, self._bootstrap("orchestrator"))]
         for stage in self._stages:
             for index in range(config.stages[stage].replicas):
                 bootstrap = self._bootstrap(replica_id(stage, index))
-                children.append(Child("antiphon.stage", bootstrap, config.stages[stage].python))
+                children.append(Child(_STAGE, bootstrap, config.stages[stage].python))
         if self._listen_fd >= 0:
             for index in range(config.server.api_servers):
                 children.append(Child(_API_SERVER, self._bootstrap(f"api-server/{index}")))
