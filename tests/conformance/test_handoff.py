@@ -86,7 +86,10 @@ class Replica:
         self.inbox = Inbox(self.connector, early_deadline_s=30.0)
         self.client, self.events, self.control = ListOutlet(), ListOutlet(), ListInlet()
         plans = {edge.name: plan for edge in out_edges}
-        self.router = OutputRouter(self.name, spec, out_edges, plans, self.connector, self.client)
+        deadlines_s = dict.fromkeys(plans, 30.0)
+        self.router = OutputRouter(
+            self.name, spec, out_edges, plans, self.connector, self.client, deadlines_s=deadlines_s
+        )
         self.loop = StageLoop(
             self.name,
             spec,

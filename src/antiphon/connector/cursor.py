@@ -48,10 +48,17 @@ class EdgeCursor:
         self._end: ChunkFlag = ChunkFlag.NONE
         self._error: ErrorInfo | None = None
         self._closed = False
+        self._is_refused = False
+        self._refused_since_s: float | None = None
+
+    @property
+    def next_seq(self) -> int:
+        """The number of the chunk that is put next."""
+        return self._seq
 
     @property
     def is_closed(self) -> bool:
-        """True when the terminal chunk has been sent."""
+        """True when the terminal chunk has been sent, or nobody is left to send it to."""
         return self._closed
 
     @property
@@ -81,7 +88,15 @@ class EdgeCursor:
             self.rows_produced += count
 
     def replay_from(self, row: int) -> None:
-        """A preempted request starts again at `row`; rows below `rows_produced` are dropped when they come again."""
+        """A preempted request starts again at `row`; rows below `rows_produced` are dropped when they come again.
+
+        StageError if there are no rows before `row`.
+        """
+        if not 0 <= row <= self.rows_produced:
+            raise StageError(
+                f"{self.target.edge} of {self.target.request_id}: row {row} came where {self.rows_produced} was next; "
+                "an engine that makes rows again starts at one it has made"
+            )
         self._replay_row = row
 
     def finish(self) -> None:
@@ -97,6 +112,20 @@ class EdgeCursor:
         self._whole.clear()
         self._end, self._error = flag, error
 
+    def abandon(self) -> None:
+        """The consumer's process has ended: drop what is pending and send nothing more."""
+        self._rows.clear()
+        self._whole.clear()
+        self._closed, self._is_refused = True, False
+
+    def waited_s(self, now_s: float) -> float:
+        """How long, as of `now_s`, the next chunk has waited for credit; counted from the first call that asks."""
+        if not self._is_refused:
+            return 0.0
+        if self._refused_since_s is None:
+            self._refused_since_s = now_s
+        return now_s - self._refused_since_s
+
     def flush(self, connector: Connector) -> bool:
         """Put every chunk that is due; False if credit ran out before that."""
         while (count := self._due_rows()) is not None:
@@ -104,7 +133,9 @@ class EdgeCursor:
             rows = self._peek(count)
             is_last = self.is_terminating and self.rows_sent + count == self.rows_produced
             if not connector.put(self.target.address, self._header(rows, whole, count, is_last), _values(rows, whole)):
+                self._is_refused = True
                 return False
+            self._is_refused, self._refused_since_s = False, None
             self._sent(count, is_last)
         return True
 

@@ -109,7 +109,7 @@ class StageLoop:
                     case Joined():
                         self._on_joined()
                     case PeerDied(connector_address=address):
-                        self._connector.forget_peer(address)
+                        self._router.forget_peer(address)
                     case _:
                         assert_never(message)
         self._inbox.receive(time.monotonic())
@@ -161,6 +161,8 @@ class StageLoop:
                 self._route_one(bound, result.output)
         for request_id, is_blocked in self._router.flush().items():
             self._bound[request_id].request.is_blocked = is_blocked
+        for request_id, error in self._router.failures(time.monotonic()).items():
+            self._fail(self._bound[request_id], error)
         self._inbox.end_step()
         if not self._engine.has_work():
             self._inbox.own_unread()

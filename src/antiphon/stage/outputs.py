@@ -12,7 +12,7 @@ import numpy as np
 from antiphon.config.pipeline import FLOATING, ChunkPlan, EdgeSpec, Layout, OutputSpec, StageSpec
 from antiphon.connector.base import Connector
 from antiphon.connector.cursor import Arrays, EdgeCursor, EdgeTarget
-from antiphon.errors import AntiphonError, UndeclaredOutputError
+from antiphon.errors import AntiphonError, HandoffTimeoutError, StageError, UndeclaredOutputError
 from antiphon.messages.client import Addressed, ClientData, ClientFrame, ClientOutput, OutputEnd, OutputError, kind_of
 from antiphon.messages.control import StartRequest
 from antiphon.messages.error_info import to_info
@@ -41,6 +41,8 @@ class OutputRouter:
         plans: dict[str, ChunkPlan],
         connector: Connector,
         outlet: Outlet,
+        *,
+        deadlines_s: dict[str, float],
     ) -> None:
         self._replica = replica
         self._spec = spec
@@ -49,7 +51,9 @@ class OutputRouter:
         self._connector = connector
         self._outlet = outlet
         self._routes: dict[str, _Route] = {}
+        self._deadlines_s = deadlines_s
         self._frames: defaultdict[str, list[Addressed]] = defaultdict(list)
+        self._unheard: dict[str, AntiphonError] = {}
 
     def open(self, start: StartRequest) -> frozenset[str]:
         """Bind a request's lanes; gives the consumers that are bound."""
@@ -72,6 +76,8 @@ class OutputRouter:
         for consumer, arrays in output.handoff.items():
             cursor = route.cursors.get(self._edges[consumer].name)
             if cursor is not None and not cursor.is_terminating:
+                if consumer in output.first_rows:
+                    cursor.replay_from(output.first_rows[consumer])
                 cursor.append(*self._by_layout(arrays))
         if not route.client_ended:
             for data in output.client:
@@ -96,10 +102,27 @@ class OutputRouter:
         for address, outputs in self._frames.items():
             try:
                 self._outlet.send(address, ClientFrame(self._replica, outputs))
-            except ChannelFullError:
-                self._outlet.forget(address)
+            except ChannelFullError as error:
+                self._lose(outputs, error)
         self._frames.clear()
         return blocked
+
+    def failures(self, now_s: float) -> dict[str, AntiphonError]:
+        """Request -> why it cannot go on: no credit for its edge's deadline_s, or its api-server does not read."""
+        failed, self._unheard = self._unheard, {}
+        for request_id, route in self._routes.items():
+            for edge, cursor in route.cursors.items():
+                if cursor.waited_s(now_s) > self._deadlines_s[edge]:
+                    failed[request_id] = self._no_credit(route, cursor)
+        return failed
+
+    def forget_peer(self, address: str) -> None:
+        """The process behind `address` has ended: nothing more is sent to it, and what it held comes back."""
+        for route in self._routes.values():
+            for cursor in route.cursors.values():
+                if cursor.target.address == address:
+                    cursor.abandon()
+        self._connector.forget_peer(address)
 
     def is_drained(self, request_id: str) -> bool:
         """True if every lane has ended and no consumer holds anything of it."""
@@ -124,6 +147,23 @@ class OutputRouter:
     def _to_client(self, route: _Route, output: ClientOutput) -> None:
         start = route.start
         self._frames[start.client_address].append(Addressed(start.request_id, start.epoch, output))
+
+    def _lose(self, outputs: list[Addressed], error: AntiphonError) -> None:
+        """These outputs will never arrive; what followed them would make a gap, so their requests end here."""
+        for request_id in {addressed.request_id for addressed in outputs}:
+            route = self._routes.get(request_id)
+            if route is not None:
+                route.client_ended = True
+                self._unheard[request_id] = StageError(f"{self._replica}: {request_id}: {error.message}")
+
+    def _no_credit(self, route: _Route, cursor: EdgeCursor) -> HandoffTimeoutError:
+        target = cursor.target
+        consumer = next(peer.replica for peer in route.start.consumers if peer.edge == target.edge)
+        return HandoffTimeoutError(
+            f"{target.edge}: {target.producer} waited {self._deadlines_s[target.edge]:g} s for room for chunk "
+            f"{cursor.next_seq} of {target.request_id}, which {consumer} gives; raise edges.{target.edge}.deadline_s "
+            f"or connector.arena_mib, or see {consumer}'s log"
+        )
 
     def _by_layout(self, arrays: Arrays) -> tuple[Arrays, Arrays]:
         whole = {key: array for key, array in arrays.items() if self._declared(key).layout is Layout.WHOLE}

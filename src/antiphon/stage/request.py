@@ -23,6 +23,8 @@ class StageOutput:
     handoff: consumer stage -> key -> array (PER_ROW keys of one consumer have equal length along axis 0).
     client: what the client gets now, if this stage is final for the request. finished: nothing more will come;
     then finish_reason and usage say how it ended.
+    first_rows: consumer -> the number of its first row here, where an engine makes rows again (a preempted request);
+    rows that were handed off before are dropped. Left out, rows follow the last ones.
     """
 
     handoff: dict[str, Arrays] = field(default_factory=dict)
@@ -30,6 +32,7 @@ class StageOutput:
     finished: bool = False
     finish_reason: str = "stop"
     usage: Usage = Usage()
+    first_rows: dict[str, int] = field(default_factory=dict)
 
 
 NOTHING = StageOutput()

@@ -20,7 +20,7 @@ from antiphon.config.pipeline import (
 )
 from antiphon.connector.base import Chunk
 from antiphon.connector.inproc import InprocConnector
-from antiphon.errors import ReplicaDiedError, StageError, UndeclaredOutputError
+from antiphon.errors import HandoffTimeoutError, ReplicaDiedError, StageError, UndeclaredOutputError
 from antiphon.messages.client import AudioChunk, ClientFrame, OutputEnd, OutputError, TextDelta, TokenDelta, Usage
 from antiphon.messages.control import Peer, StartRequest
 from antiphon.messages.interstage import ChunkFlag
@@ -43,6 +43,7 @@ SPEC = StageSpec(
 TALKER = EdgeSpec("thinker", "talker", ("hidden", "token", "summary"))
 DRAWER = EdgeSpec("thinker", "drawer", ("pooled",))
 PLANS = {TALKER.name: ChunkPlan(1, 1), DRAWER.name: ChunkPlan(1, 1)}
+DEADLINES_S = dict.fromkeys(PLANS, 10.0)
 _numbers = itertools.count()
 
 
@@ -76,7 +77,9 @@ class Bench:
         for connector in self.connectors:
             connector.startup()
         self.outlet = RecordingOutlet()
-        self.router = OutputRouter("thinker/0", SPEC, (TALKER, DRAWER), PLANS, self.producer, self.outlet)
+        self.router = OutputRouter(
+            "thinker/0", SPEC, (TALKER, DRAWER), PLANS, self.producer, self.outlet, deadlines_s=DEADLINES_S
+        )
 
     @property
     def connectors(self) -> tuple[InprocConnector, ...]:
@@ -312,13 +315,81 @@ def test_one_step_makes_one_frame_per_api_server(bench: Bench) -> None:
     assert {frame.replica for _, frame in bench.outlet.sent} == {"thinker/0"}
 
 
-def test_an_api_server_that_does_not_read_is_dropped_and_the_step_goes_on(bench: Bench) -> None:
-    bench.open()
+def test_an_api_server_that_does_not_read_fails_the_requests_whose_outputs_are_lost_and_no_others(bench: Bench) -> None:
+    bench.open("req-1")
+    bench.open("req-2")
+    bench.router.route("req-2", GOOD)
+    bench.router.flush()
     bench.outlet.is_full = True
     bench.router.route("req-1", GOOD)
     bench.router.flush()
-    assert bench.outlet.forgotten == ["ipc://api"]
-    assert len(bench.arrived("talker")) == 1
+    assert len(bench.arrived("talker")) == 2
+    failures = bench.router.failures(0.0)
+    assert list(failures) == ["req-1"]
+    assert "req-1: ipc://api" in failures["req-1"].message
+    bench.outlet.is_full = False
+    bench.router.fail("req-1", failures["req-1"])
+    bench.router.route("req-2", StageOutput(finished=True))
+    bench.router.flush()
+    assert bench.said("req-1") == [], "a client that has missed an output gets nothing that would hide the gap"
+    assert bench.said("req-2") == [TokenDelta([5, 6]), OutputEnd()]
+    assert bench.router.failures(0.0) == {}
+
+
+def test_a_wait_for_credit_has_a_deadline_and_its_error_names_edge_chunk_replica_and_setting() -> None:
+    bench = Bench(arena_bytes=256)
+    bench.open("req-1", consumers=("drawer",), client="")
+    for _ in range(12):
+        bench.router.route("req-1", StageOutput({"drawer": {"pooled": hidden(1, width=16)}}))
+    assert bench.router.flush() == {"req-1": True}
+    assert bench.router.failures(100.0) == {}
+    bench.arrived("drawer")
+    bench.router.flush()  # room for some chunks: the wait of those behind them begins anew
+    assert bench.router.failures(109.0) == {}
+    bench.router.flush()
+    assert bench.router.failures(118.0) == {}
+    (error,) = bench.router.failures(120.0).values()
+    assert isinstance(error, HandoffTimeoutError)
+    for word in ("thinker->drawer", "chunk 8 of req-1", "drawer/0", "10 s", "edges.thinker->drawer.deadline_s"):
+        assert word in error.message
+    bench.router.fail("req-1", error)
+    bench.router.flush()
+    assert bench.router.failures(500.0) == {}
+    assert bench.arrived("drawer")[-1].header.flags == ChunkFlag.ERROR
+    assert bench.router.is_drained("req-1")
+    for connector in bench.connectors:
+        connector.close()
+
+
+def test_nothing_is_sent_to_a_consumer_that_has_died_and_the_other_edge_ends_as_it_should(bench: Bench) -> None:
+    bench.open()
+    bench.router.route("req-1", GOOD)
+    bench.router.route("req-1", StageOutput({"drawer": {"pooled": hidden(2)}}))
+    bench.router.flush()
+    bench.router.forget_peer(bench.drawer.address)
+    assert bench.producer.num_held("req-1") == 1
+    bench.router.fail("req-1", ReplicaDiedError("drawer/0 died"), ChunkFlag.ABORT)
+    bench.router.flush()
+    assert [chunk.header.flags for chunk in bench.arrived("talker")] == [0, ChunkFlag.ABORT]
+    assert [chunk.header.flags for chunk in bench.arrived("drawer")] == [0]
+    assert bench.router.is_drained("req-1")
+
+
+def test_rows_that_an_engine_makes_again_are_dropped_per_consumer(bench: Bench) -> None:
+    bench.open()
+
+    def made(first: int, count: int, **first_rows: int) -> StageOutput:
+        rows = np.repeat(np.arange(first, first + count, dtype=np.float32)[:, None], 4, axis=1)
+        return StageOutput({"drawer": {"pooled": rows}}, first_rows=first_rows)
+
+    for output in (made(0, 5), made(2, 2, drawer=2), made(4, 4, drawer=4), made(8, 1)):
+        bench.router.route("req-1", output)
+        bench.router.flush()
+    chunks = bench.arrived("drawer")
+    values = np.concatenate([chunk.arrays["pooled"] for chunk in chunks])[:, 0]
+    assert values.tolist() == list(range(9))
+    with pytest.raises(StageError, match="row 12 came where 9 was next"):
+        bench.router.route("req-1", made(12, 1, drawer=12))
 
 
 def test_a_request_is_blocked_while_an_edge_has_no_credit_and_drained_when_all_is_released() -> None:
