@@ -20,6 +20,7 @@ BUILT_IN = {
     "hf-text": "antiphon.models.hf_text.pipeline:PIPELINE",
     "qwen3-omni": "antiphon.models.qwen3_omni.pipeline:PIPELINE",
     "sim-relay": "antiphon.models.simulated.pipeline:PIPELINE",
+    "sim-voice": "antiphon.models.simulated.voice_pipeline:PIPELINE",
 }
 
 
