@@ -25,6 +25,7 @@ class Modality(StrEnum):
     TEXT = "text"
     AUDIO = "audio"
     IMAGE = "image"
+    VIDEO = "video"
 
 
 class EngineKind(StrEnum):
@@ -70,6 +71,7 @@ _KINDS_OF = {
     Modality.TEXT: frozenset({ClientKind.TEXT, ClientKind.TOKENS}),
     Modality.AUDIO: frozenset({ClientKind.AUDIO}),
     Modality.IMAGE: frozenset({ClientKind.IMAGE}),
+    Modality.VIDEO: frozenset(),  # an input only
 }
 
 
@@ -117,7 +119,8 @@ class StageSpec:
 
     `model` is "package.module:Class", imported only in the stage's process. `max_num_seqs` bounds the requests that
     are in the engine at once, `max_batch_size` those of one step, `threads` the CPU threads of the network.
-    max_num_batched_tokens (positions per step) and num_kv_blocks (of 16 positions) bound an autoregressive stage.
+    max_num_batched_tokens (positions per step) and num_kv_blocks (of 16 positions) bound an autoregressive stage;
+    captures_decode says that its model is a CapturableModel.
     `alternatives`: other engines that an operator may choose, with their models. `entry_start_when` is the start_when
     of a client's input, where requests enter at this stage.
     """
@@ -131,6 +134,7 @@ class StageSpec:
     threads: int = 1
     max_num_batched_tokens: int = 2048
     num_kv_blocks: int = 512
+    captures_decode: bool = False
     alternatives: dict[EngineKind, str] = field(default_factory=dict)
     entry_start_when: StartWhen = StartWhen.FIRST_CHUNK
 

@@ -22,6 +22,7 @@ THINKER = StageSpec(
     model="antiphon.models.hf_text.thinker:Thinker",
     outputs=(OutputSpec("text", Lane.CLIENT, "uint8", client=ClientKind.TEXT),),
     threads=2,
+    captures_decode=True,
     entry_start_when=StartWhen.ALL_CHUNKS,
 )
 

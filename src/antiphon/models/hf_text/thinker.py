@@ -41,6 +41,7 @@ class Thinker:
     """Owns the network and its tokenizer."""
 
     kv_layout: KVLayout
+    captures_decode: bool
 
     def load(self, context: ModelContext, device: Device) -> None:
         """Load network, tokenizer and generation config; ConfigError if the checkpoint is not usable."""
@@ -53,6 +54,7 @@ class Thinker:
         as_module.eval().to(device.torch_device)
         config = self.network.config.get_text_config()
         self.kv_layout = _kv_layout(config, device.dtype)
+        self.captures_decode = _has_fixed_work(config)
         self._max_positions = int(config.max_position_embeddings)
         eos = self.network.generation_config.eos_token_id
         self._stop_ids = frozenset([eos] if isinstance(eos, int) else eos or [self.tokenizer.eos_token_id])
@@ -105,6 +107,20 @@ class Thinker:
             use_cache=False,
             logits_to_keep=torch.tensor(sampled, dtype=torch.int64, device=self._device),
             paged_step=step,
+        )
+        return StepTensors(logits=output.logits[0])
+
+    def decode_inputs(self, spans: list[Span[ThinkerState]]) -> dict[str, torch.Tensor]:
+        """`ids` and `positions`, [num_spans] int64."""
+        return {
+            "ids": torch.tensor([span.state.ids[span.start] for span in spans]),
+            "positions": torch.tensor([span.start for span in spans]),
+        }
+
+    def decode(self, inputs: dict[str, torch.Tensor], step: PagedStep) -> StepTensors:
+        """One token of every sequence, as one flat batch."""
+        output = self.network(
+            input_ids=inputs["ids"][None], position_ids=inputs["positions"][None], use_cache=False, paged_step=step
         )
         return StepTensors(logits=output.logits[0])
 
@@ -173,3 +189,12 @@ def _kv_layout(config: PreTrainedConfig, dtype: torch.dtype) -> KVLayout:
     num_kv_heads = given.get("num_key_value_heads") or heads
     head_dim = given.get("head_dim") or config.hidden_size // heads
     return KVLayout(int(config.num_hidden_layers), num_kv_heads, head_dim, dtype)
+
+
+def _has_fixed_work(config: PreTrainedConfig) -> bool:
+    """False for experts that get tokens by value, and for rotary embeddings that change with the longest position."""
+    given = config.to_dict()
+    rope = given.get("rope_parameters") or {}
+    by_layer_type = [rope, *(of_type for of_type in rope.values() if isinstance(of_type, dict))]
+    grows = any(of_type.get("rope_type") in ("dynamic", "longrope") for of_type in by_layer_type)
+    return not grows and not any("experts" in name and count for name, count in given.items())

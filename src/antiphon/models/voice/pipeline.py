@@ -51,6 +51,7 @@ THINKER = StageSpec(
     max_num_seqs=8,
     threads=2,
     alternatives={EngineKind.AUTOREGRESSIVE: "antiphon.models.hf_text.thinker:Thinker"},
+    captures_decode=True,
     entry_start_when=StartWhen.ALL_CHUNKS,
 )
 

@@ -7,13 +7,13 @@ Does not know: lanes, sockets, what the model is.
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from antiphon.config.pipeline import StageSpec
 from antiphon.errors import AntiphonError, StageError
-from antiphon.stage.engine.autoregressive_model import Accepted, AutoregressiveModel, Span
+from antiphon.stage.engine.autoregressive_model import Accepted, AutoregressiveModel, CapturableModel, Span
 from antiphon.stage.engine.base import EngineStatistics, StepResult
 from antiphon.stage.engine.generation_model import ModelContext
 from antiphon.stage.engine.guard import guarded, outputs_of
@@ -70,7 +70,11 @@ class AutoregressiveEngine:
         torch.set_num_threads(self._context.num_threads)
         self._model.load(self._context, self._device)
         self._runner = AutoregressiveRunner(
-            self._model, self._device, num_blocks=self._spec.num_kv_blocks, block_size=KV_BLOCK_SIZE
+            self._model,
+            self._device,
+            num_blocks=self._spec.num_kv_blocks,
+            block_size=KV_BLOCK_SIZE,
+            capturable=cast("CapturableModel[Any]", self._model) if self._spec.captures_decode else None,
         )
 
     def add(self, request: StageRequest) -> None:
@@ -164,9 +168,10 @@ class AutoregressiveEngine:
         sampling = [span.request.request_id for span in spans if span.samples]
         samplers = [self._sampler(self._sequences[request_id]) for request_id in sampling]
         began_s = time.perf_counter()
-        logits, rows = self._runner.forward(spans, blocks)
+        computed = self._runner.forward(spans, blocks)
         self.model_s += time.perf_counter() - began_s
-        return dict(zip(sampling, sample_batch(logits, samplers), strict=True)), rows
+        tokens = sample_batch(computed.logits, samplers)
+        return dict(zip(sampling, tokens, strict=True)), computed.rows()
 
     def _advance(self, spans: list[ScheduledSpan], tokens: dict[str, int], rows: list[Arrays]) -> list[Accepted[Any]]:
         """Note what has been computed. Spans that a preemption made us repeat have nothing to report."""

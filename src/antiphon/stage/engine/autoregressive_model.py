@@ -62,7 +62,7 @@ class StepTensors:
     """What a forward pass gives, on the device.
 
     logits: [num_sampling_spans, vocab_size], in the spans' order. rows: name -> [num_positions, ...] for the positions
-    of all spans, in order; only what `accept` needs. They leave the device in one copy.
+    of all spans, in order; only what `accept` needs. They leave the device in one copy, while tokens are sampled.
     """
 
     logits: torch.Tensor
@@ -121,4 +121,25 @@ class AutoregressiveModel(Protocol[State]):
         Where finish_reason is set the output must be `finished`; it may be so elsewhere too, to end a sequence for a
         reason of the model's own (a stop string). An exception makes the engine hand the entries over again one by
         one, so a state may change only when the call can no longer fail.
+        """
+
+
+class CapturableModel(AutoregressiveModel[State], Protocol[State]):
+    """A model whose decode can be recorded on the device and replayed. Declared by StageSpec.captures_decode.
+
+    A step in which every sequence computes one position and samples goes through these two methods in place of
+    `forward`, on devices that record. The batch may be longer than the spans; what follows them is thrown away.
+    """
+
+    captures_decode: bool
+    """Set by `load`: False if the checkpoint has work that depends on values, such as tokens sorted by expert."""
+
+    def decode_inputs(self, spans: list[Span[State]]) -> dict[str, torch.Tensor]:
+        """The inputs of the spans' positions, on the host: name -> [num_spans, ...], row shapes always the same."""
+
+    def decode(self, inputs: dict[str, torch.Tensor], step: PagedStep) -> StepTensors:
+        """Logits and rows of every position of `inputs`, which are on the device: [batch_size, ...].
+
+        It runs when a shape first occurs, and then only its device work is repeated, on the same tensors: no value
+        may be read, no shape may depend on one, and `inputs` must not be changed.
         """

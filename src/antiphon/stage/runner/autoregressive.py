@@ -1,24 +1,52 @@
 """The runner of the autoregressive engine: a step's spans -> one forward pass over the paged KV cache.
 
-In: spans and the blocks of their sequences. Out: logits on the device, rows per span on the host.
+In: spans and the blocks of their sequences. Out: logits on the device, rows per span on their way to the host.
 Does not know: scheduling, sampling, lanes. One runner for every device; see device.py for what differs.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from antiphon.stage.engine.autoregressive_model import AutoregressiveModel, Span
+from antiphon.stage.engine.autoregressive_model import AutoregressiveModel, CapturableModel, Span, StepTensors
 from antiphon.stage.request import Arrays
-from antiphon.stage.runner.device import Device
+from antiphon.stage.runner.decode_graphs import DecodeGraphs
+from antiphon.stage.runner.device import Device, HostCopy
 from antiphon.stage.runner.paged_attention import PagedKVCache, PagedStep, SequenceSlots
 
 
-class AutoregressiveRunner:
-    """Owns the KV cache of a loaded model."""
+@dataclass(frozen=True)
+class Computed:
+    """logits: [num_sampling_spans, vocab_size] on the device; valid, like the rows, until the next step."""
 
-    def __init__(self, model: AutoregressiveModel[Any], device: Device, *, num_blocks: int, block_size: int) -> None:
+    logits: torch.Tensor
+    lengths: list[int]
+    copy: HostCopy
+
+    def rows(self) -> list[Arrays]:
+        """For each span name -> rows [stop - start, ...]. Waits until they are on the host."""
+        borders = np.cumsum(self.lengths)[:-1]
+        pieces = {name: np.split(array, borders) for name, array in self.copy.wait().items()}
+        return [{name: split[i] for name, split in pieces.items()} for i in range(len(self.lengths))]
+
+
+class AutoregressiveRunner:
+    """Owns the KV cache of a loaded model, and the recordings of its decode if it has any.
+
+    capturable: the same model, if its decode shall be recorded where the device can.
+    """
+
+    def __init__(
+        self,
+        model: AutoregressiveModel[Any],
+        device: Device,
+        *,
+        num_blocks: int,
+        block_size: int,
+        capturable: CapturableModel[Any] | None = None,
+    ) -> None:
         self._model = model
         self._device = device
         layout = model.kv_layout
@@ -31,16 +59,22 @@ class AutoregressiveRunner:
             dtype=layout.dtype,
             device=device.torch_device,
         )
+        is_recorded = capturable is not None and capturable.captures_decode and device.has_graphs
+        self.graphs = DecodeGraphs(capturable, device, self._cache) if capturable is not None and is_recorded else None
 
-    def forward(self, spans: list[Span[Any]], blocks: list[list[int]]) -> tuple[torch.Tensor, list[Arrays]]:
-        """logits [num_sampling_spans, vocab_size], and for each span name -> rows [stop - start, ...]."""
+    def forward(self, spans: list[Span[Any]], blocks: list[list[int]]) -> Computed:
+        """Compute the spans; what they give for the host is on its way when this returns."""
         with torch.inference_mode():
-            slots = [self._slots(span, of_span) for span, of_span in zip(spans, blocks, strict=True)]
-            tensors = self._model.forward(spans, PagedStep(self._cache, slots))
-            host = self._device.to_host(tensors.rows)
-        borders = np.cumsum([span.stop - span.start for span in spans])[:-1]
-        pieces = {name: np.split(array, borders) for name, array in host.items()}
-        return tensors.logits, [{name: split[i] for name, split in pieces.items()} for i in range(len(spans))]
+            tensors = self._compute(spans, blocks)
+            return Computed(
+                tensors.logits, [span.stop - span.start for span in spans], self._device.to_host(tensors.rows)
+            )
+
+    def _compute(self, spans: list[Span[Any]], blocks: list[list[int]]) -> StepTensors:
+        if self.graphs is not None and all(span.samples and span.stop - span.start == 1 for span in spans):
+            return self.graphs.forward(spans, blocks)
+        slots = [self._slots(span, of_span) for span, of_span in zip(spans, blocks, strict=True)]
+        return self._model.forward(spans, PagedStep.of(self._cache, slots))
 
     def _slots(self, span: Span[Any], blocks: list[int]) -> SequenceSlots:
         size = self._cache.block_size

@@ -1,8 +1,12 @@
 """The few things that differ between cpu, cuda, npu and xpu.
 
-In: a device name from the deploy file. Out: placement, host copies, memory. Does not know: models.
+In: a device name from the deploy file. Out: placement, recorded work, copies to the host. Does not know: models.
 Only cpu has been run; the others use torch's public accelerator API alone.
 """
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -11,6 +15,24 @@ from antiphon.errors import ConfigError
 
 KINDS = ("cpu", "cuda", "npu", "xpu")
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_NUM_WARM_UPS = 2  # libraries set themselves up in the first calls, which a recording must not hold
+
+T = TypeVar("T")
+Tensors = dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class HostCopy:
+    """Tensors on their way to the host, and the event after which they are there (None: they are)."""
+
+    host: Tensors
+    done: torch.Event | None = None
+
+    def wait(self) -> dict[str, np.ndarray]:
+        """Every tensor as a numpy array of its own memory; bfloat16 as uint16."""
+        if self.done is not None:
+            self.done.synchronize()
+        return {name: _as_numpy(tensor) for name, tensor in self.host.items()}
 
 
 class Device:
@@ -27,16 +49,63 @@ class Device:
         self.torch_device = torch.device(name)
         self.dtype = _DTYPES[dtype] if dtype else torch.float32 if kind == "cpu" else torch.bfloat16
 
-    def to_host(self, tensors: dict[str, torch.Tensor]) -> dict[str, np.ndarray]:
-        """Every tensor as a numpy array of its own memory; bfloat16 as uint16. One wait for all copies."""
-        if self.torch_device.type == "cpu":
-            return {name: _as_numpy(tensor.clone()) for name, tensor in tensors.items()}
-        pinned = {
-            name: torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor, non_blocking=True)
-            for name, tensor in tensors.items()
-        }
-        torch.accelerator.synchronize(self.torch_device)
-        return {name: _as_numpy(tensor) for name, tensor in pinned.items()}
+    @property
+    def has_graphs(self) -> bool:
+        """True if `record` makes repeated work cheaper."""
+        return self.torch_device.type == "cuda"
+
+    def record(self, run: Callable[[], T]) -> Callable[[], T]:
+        """A function that does the device work of `run` again, on the same tensors, and gives the same result objects.
+
+        On cuda the work is recorded as a CUDA graph: `run` may not read a value from the device. Elsewhere: `run`.
+        """
+        if not self.has_graphs:
+            return run
+        side = torch.cuda.Stream(self.torch_device)
+        side.wait_stream(torch.cuda.current_stream(self.torch_device))
+        with torch.cuda.stream(side):
+            for _ in range(_NUM_WARM_UPS):
+                run()
+        torch.cuda.current_stream(self.torch_device).wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            result = run()
+
+        def replay() -> T:
+            graph.replay()
+            return result
+
+        return replay
+
+    def to_host(self, tensors: Tensors) -> HostCopy:
+        """Start to copy every tensor: one copy for all, from this point of the device's work, without waiting."""
+        if self.torch_device.type == "cpu" or not tensors:
+            return HostCopy({name: tensor.clone() for name, tensor in tensors.items()})
+        packed = pack(tensors)
+        pinned = torch.empty(packed.shape, dtype=torch.uint8, pin_memory=True)
+        pinned.copy_(packed, non_blocking=True)
+        done = torch.Event(self.torch_device)
+        done.record()
+        return HostCopy(unpack(pinned, tensors), done)
+
+
+def pack(tensors: Tensors) -> torch.Tensor:
+    """[num_bytes] uint8: all tensors, those of wide elements first, so that every one is aligned."""
+    return torch.cat([tensor.flatten().view(torch.uint8) for tensor in _widest_first(tensors).values()])
+
+
+def unpack(packed: torch.Tensor, like: Tensors) -> Tensors:
+    """Views of what `pack` made, with the names, dtypes and shapes of `like`."""
+    ordered = _widest_first(like)
+    pieces = packed.split([tensor.numel() * tensor.element_size() for tensor in ordered.values()])
+    return {
+        name: piece.view(tensor.dtype).view(tensor.shape)
+        for (name, tensor), piece in zip(ordered.items(), pieces, strict=True)
+    }
+
+
+def _widest_first(tensors: Tensors) -> Tensors:
+    return dict(sorted(tensors.items(), key=lambda item: -item[1].element_size()))
 
 
 def _as_numpy(tensor: torch.Tensor) -> np.ndarray:

@@ -6,7 +6,8 @@ Does not know: models, schedulers, requests.
 Why not transformers' own PagedAttentionCache: its sdpa and eager paths attend every query to the cache of *all*
 sequences of the batch under one dense mask (work grows with the square of the batch), and it is tied to its own
 request states, scheduler and token-id inputs; we need embeddings as inputs and positions that are computed again.
-A model made with attn_implementation="antiphon_paged" gets PagedStep as the keyword argument `paged_step`.
+A model made with attn_implementation="antiphon_paged" gets PagedStep as the keyword argument `paged_step`. As no mask
+is registered under that name, transformers makes none: the step knows who sees whom.
 """
 
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 from torch.nn.utils.rnn import pad_sequence
-from transformers import AttentionInterface, AttentionMaskInterface
+from transformers import AttentionInterface
 
 from antiphon.errors import StageError
 
@@ -29,7 +30,8 @@ _SHORT = 64  # positions; among shorter sequences padding costs less than anothe
 class PagedKVCache:
     """Owns the keys and values of every layer, in blocks of `block_size` positions.
 
-    Block b of layer l holds keys [block_size, num_kv_heads, head_dim] at keys[l][b].
+    Block b of layer l holds keys [block_size, num_kv_heads, head_dim] from slot b * block_size of keys[l] on. The block
+    behind the last, scrap_block, is nobody's: what pads a batch is written there.
     """
 
     def __init__(
@@ -43,8 +45,9 @@ class PagedKVCache:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        shape = (num_blocks * block_size, num_kv_heads, head_dim)
+        shape = ((num_blocks + 1) * block_size, num_kv_heads, head_dim)
         self.block_size = block_size
+        self.scrap_block = num_blocks
         self.keys = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(num_layers)]
         self.values = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(num_layers)]
 
@@ -61,12 +64,30 @@ class SequenceSlots:
 
 
 class PagedStep:
-    """One step's batch: sequences in the order of the flat batch, and the cache they live in."""
+    """One step's batch: the cache, the slots of its positions in the flat batch's order, and who attends together."""
 
-    def __init__(self, cache: PagedKVCache, sequences: list[SequenceSlots]) -> None:
+    def __init__(self, cache: PagedKVCache, new_slots: torch.Tensor, groups: list["_Group"]) -> None:
         self._cache = cache
-        self._new_slots = torch.cat([sequence.slots[-sequence.num_new :] for sequence in sequences])
-        self._groups = _grouped(sequences)
+        self._new_slots = new_slots
+        self._groups = groups
+
+    @classmethod
+    def of(cls, cache: PagedKVCache, sequences: list[SequenceSlots]) -> "PagedStep":
+        """Any spans; `sequences` in the order of the flat batch."""
+        new_slots = torch.cat([sequence.slots[-sequence.num_new :] for sequence in sequences])
+        return cls(cache, new_slots, _grouped(sequences))
+
+    @classmethod
+    def of_decode(cls, cache: PagedKVCache, blocks: torch.Tensor, stops: torch.Tensor) -> "PagedStep":
+        """One new position per sequence, by device work whose shapes depend on no value, so that it can be recorded.
+
+        blocks: [num_sequences, width] int64, each sequence's blocks, then any. stops: [num_sequences] int64, its
+        positions with the new one.
+        """
+        size, last = cache.block_size, (stops - 1)[:, None]
+        new_slots = blocks.gather(1, last // size) * size + last % size
+        slots = (blocks[:, :, None] * size + torch.arange(size, device=blocks.device)).flatten(1)
+        return cls(cache, new_slots[:, 0], [_Group(slice(0, len(blocks)), slots, stops, num_new=1)])
 
     def attend(
         self,
@@ -87,6 +108,8 @@ class PagedStep:
         keys[self._new_slots] = key[0].transpose(0, 1)
         values[self._new_slots] = value[0].transpose(0, 1)
         by_position = query[0].transpose(0, 1)  # [n, num_heads, head_dim]
+        if len(self._groups) == 1 and not self._groups[0].is_whole:
+            return self._groups[0].attend(by_position, keys, values, scaling, window)[None]
         output = torch.empty_like(by_position)
         for group in self._groups:
             if group.is_whole and window is None:  # nothing is in the cache that is not here
@@ -100,16 +123,23 @@ class PagedStep:
 class _Group:
     """Sequences with the same number of new positions, attended in one call.
 
-    places: their positions in the flat batch, num_sequences * num_new. is_whole: one sequence from its position 0 on.
+    places: their positions in the flat batch, num_sequences * num_new. slots: [num_sequences, length] of the cache.
+    stops: [num_sequences], how many of a sequence's slots are its own. is_whole: one sequence from its position 0 on.
+    is_full: all slots are.
     """
 
-    def __init__(self, places: slice | torch.Tensor, sequences: list[SequenceSlots]) -> None:
+    def __init__(
+        self,
+        places: slice | torch.Tensor,
+        slots: torch.Tensor,
+        stops: torch.Tensor,
+        *,
+        num_new: int,
+        is_full: bool = False,
+    ) -> None:
         self.places = places
-        self._num_new = sequences[0].num_new
-        self._stops = [len(sequence.slots) for sequence in sequences]
-        self.is_whole = len(sequences) == 1 and self._num_new == self._stops[0]
-        slots = pad_sequence([sequence.slots for sequence in sequences], batch_first=True)
-        self._length, self._slots = slots.shape[1], slots.flatten()
+        self.is_whole = is_full and len(slots) == 1 and num_new == slots.shape[1]
+        self._slots, self._stops, self._num_new, self._is_full = slots, stops, num_new, is_full
         self._masks: dict[int | None, torch.Tensor | None] = {}
 
     def attend(
@@ -123,16 +153,16 @@ class _Group:
         """query [num_sequences * num_new, num_heads, head_dim] -> the same shape."""
         if window not in self._masks:
             self._masks[window] = self._mask(window)
-        num_sequences, num_heads, head_dim, num_kv_heads = len(self._stops), *query.shape[1:], keys.shape[1]
+        num_sequences, num_heads, head_dim, num_kv_heads = len(self._slots), *query.shape[1:], keys.shape[1]
         if is_decode := self._num_new == 1:  # the heads of one group see the same keys, as its positions
             query = query.reshape(num_sequences, num_kv_heads, num_heads // num_kv_heads, head_dim)
         else:
             query = query.reshape(num_sequences, self._num_new, num_heads, head_dim).transpose(1, 2)
-        shape = (num_sequences, self._length, num_kv_heads, head_dim)
+        slots, shape = self._slots.flatten(), (*self._slots.shape, num_kv_heads, head_dim)
         output = scaled_dot_product_attention(
             query,
-            keys.index_select(0, self._slots).view(shape).transpose(1, 2),
-            values.index_select(0, self._slots).view(shape).transpose(1, 2),
+            keys.index_select(0, slots).view(shape).transpose(1, 2),
+            values.index_select(0, slots).view(shape).transpose(1, 2),
             attn_mask=self._masks[window],
             scale=scaling,
             enable_gqa=not is_decode,
@@ -141,11 +171,10 @@ class _Group:
 
     def _mask(self, window: int | None) -> torch.Tensor | None:
         """[num_sequences, 1, num_new, length] bool: who sees whom; None if everybody sees everything."""
-        length, device = self._length, self._slots.device
-        if self._num_new == 1 and min(self._stops) == length and (window is None or window >= length):
+        length, device = self._slots.shape[1], self._slots.device
+        if self._num_new == 1 and self._is_full and (window is None or window >= length):
             return None
-        stops = torch.tensor(self._stops, device=device)[:, None, None, None]
-        own = stops - self._num_new + torch.arange(self._num_new, device=device)[:, None]
+        own = self._stops[:, None, None, None] - self._num_new + torch.arange(self._num_new, device=device)[:, None]
         seen = torch.arange(length, device=device)
         return (seen <= own) if window is None else (seen <= own) & (seen > own - window)
 
@@ -163,16 +192,23 @@ def _grouped(sequences: list[SequenceSlots]) -> list[_Group]:
         if sequence.num_new == 1:
             decodes.append((first, sequence))
         else:
-            groups.append(_Group(slice(first, first + sequence.num_new), [sequence]))
+            groups.append(_group(slice(first, first + sequence.num_new), [sequence]))
         first += sequence.num_new
     decodes.sort(key=lambda decode: len(decode[1].slots))
     while decodes:
         longest = max(len(decodes[0][1].slots), _SHORT) * _PADDING
         together = sorted((decode for decode in decodes if len(decode[1].slots) <= longest), key=itemgetter(0))
         places = _places([place for place, _ in together], together[0][1].slots.device)
-        groups.append(_Group(places, [sequence for _, sequence in together]))
+        groups.append(_group(places, [sequence for _, sequence in together]))
         decodes = decodes[len(together) :]
     return groups
+
+
+def _group(places: slice | torch.Tensor, sequences: list[SequenceSlots]) -> _Group:
+    lengths = [len(sequence.slots) for sequence in sequences]
+    slots = pad_sequence([sequence.slots for sequence in sequences], batch_first=True)
+    stops = torch.tensor(lengths, device=slots.device)
+    return _Group(places, slots, stops, num_new=sequences[0].num_new, is_full=min(lengths) == max(lengths))
 
 
 def _places(places: list[int], device: torch.device) -> slice | torch.Tensor:
@@ -204,9 +240,4 @@ def _paged_attention(
     return paged_step.attend(layer, query, key, value, scaling=scaling, window=sliding_window), None
 
 
-def _no_mask(*_: object, **__: object) -> None:
-    """The step knows who sees whom; the model need not build a mask."""
-
-
 AttentionInterface.register(NAME, _paged_attention)
-AttentionMaskInterface.register(NAME, _no_mask)

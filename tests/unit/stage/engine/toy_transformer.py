@@ -77,6 +77,8 @@ class Toy:
     Once the edge has ended, nothing is added. Requests named `*-bad-METHOD` raise in that method.
     """
 
+    captures_decode = True
+
     def __init__(self, name: str, stop_ids: frozenset[int] = frozenset()) -> None:
         self.network = network(name, NAME)
         self.stop_ids = stop_ids
@@ -115,11 +117,20 @@ class Toy:
             fail_if_bad(span.request, "forward", span.start > 0)
         embeds = torch.cat([self._inputs(span) for span in spans])[None]
         positions = torch.tensor([[p for span in spans for p in range(span.start, span.stop)]])
-        output = self.network.model(inputs_embeds=embeds, position_ids=positions, use_cache=False, paged_step=step)
-        hidden = output.last_hidden_state[0]
+        hidden = self._hidden(embeds, positions, step)
         lasts = np.cumsum([span.stop - span.start for span in spans]) - 1
         sampling = [int(last) for last, span in zip(lasts, spans, strict=True) if span.samples]
         return StepTensors(self.network.lm_head(hidden[sampling]), {"hidden": hidden})
+
+    def decode_inputs(self, spans: list[Span[ToyState]]) -> dict[str, torch.Tensor]:
+        for span in spans:
+            fail_if_bad(span.request, "forward", span.start > 0)
+        embeds = torch.cat([self._inputs(span) for span in spans])
+        return {"embeds": embeds, "positions": torch.tensor([span.start for span in spans])}
+
+    def decode(self, inputs: dict[str, torch.Tensor], step: PagedStep) -> StepTensors:
+        hidden = self._hidden(inputs["embeds"][None], inputs["positions"][None], step)
+        return StepTensors(self.network.lm_head(hidden), {"hidden": hidden})
 
     def accept(self, batch: list[Accepted[ToyState]]) -> list[StageOutput]:
         for entry in batch:
@@ -136,6 +147,10 @@ class Toy:
         usage = Usage(state.num_prompt, len(state.ids) - state.num_prompt)
         finished, reason = entry.finish_reason is not None, entry.finish_reason or ""
         return StageOutput(client=(TokenDelta([entry.token]),), finished=finished, finish_reason=reason, usage=usage)
+
+    def _hidden(self, embeds: torch.Tensor, positions: torch.Tensor, step: PagedStep) -> torch.Tensor:
+        output = self.network.model(inputs_embeds=embeds, position_ids=positions, use_cache=False, paged_step=step)
+        return output.last_hidden_state[0]
 
     def _inputs(self, span: Span[ToyState]) -> torch.Tensor:
         state = span.state

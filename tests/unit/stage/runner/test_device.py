@@ -23,13 +23,13 @@ def test_a_cpu_computes_in_float32_unless_told_otherwise() -> None:
 
 def test_arrays_on_the_host_share_no_memory_with_the_tensors() -> None:
     tensor = torch.arange(6, dtype=torch.float32).view(3, 2)
-    host = Device("cpu").to_host({"rows": tensor})["rows"]
+    host = Device("cpu").to_host({"rows": tensor}).wait()["rows"]
     tensor.zero_()
     assert host.tolist() == [[0, 1], [2, 3], [4, 5]]
 
 
 def test_bfloat16_travels_as_the_upper_half_of_float32() -> None:
     values = torch.tensor([1.0, -2.5, 3.140625], dtype=torch.bfloat16)
-    host = Device("cpu").to_host({"rows": values})["rows"]
+    host = Device("cpu").to_host({"rows": values}).wait()["rows"]
     assert host.dtype == np.uint16
     assert (host.astype(np.uint32) << 16).view(np.float32).tolist() == [1.0, -2.5, 3.140625]

@@ -38,7 +38,7 @@ class Sequences:
 
     def step(self, cache: PagedKVCache, spans: list[tuple[int, int, int]], **how: float | None) -> list[torch.Tensor]:
         """Attend spans (sequence, start, stop) in one step on layer 1."""
-        paged = PagedStep(cache, [SequenceSlots(self.slots(i, stop), stop - start) for i, start, stop in spans])
+        paged = PagedStep.of(cache, [SequenceSlots(self.slots(i, stop), stop - start) for i, start, stop in spans])
 
         def flat(rows: list[torch.Tensor]) -> torch.Tensor:
             return torch.cat([rows[i][start:stop] for i, start, stop in spans]).transpose(0, 1)[None]
