@@ -103,6 +103,7 @@ class Replica:
             orchestrator_address="orchestrator",
             reporter=NoReporter(),
             on_joined=lambda: None,
+            drain_s=0.0,
         )
 
     def kinds(self, request_id: str) -> list[str]:

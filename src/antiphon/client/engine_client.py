@@ -5,6 +5,8 @@ In: TaskInputs. Out: OutputStreams fed by the client lane. Does not know: HTTP, 
 
 import asyncio
 import logging
+import os
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import assert_never
@@ -26,6 +28,7 @@ from antiphon.errors import (
 from antiphon.ids import new_request_id, stage_of
 from antiphon.messages import codec
 from antiphon.messages.bootstrap import Bootstrap
+from antiphon.messages.client import Addressed, OutputError
 from antiphon.messages.control import (
     AbortRequest,
     Counter,
@@ -46,16 +49,25 @@ from antiphon.monitor.counters import lane_counters_as_list
 from antiphon.transport.channel import ChannelFullError, Inlet, Outlet
 
 log = logging.getLogger(__name__)
+_MAX_EPOCH = 1
+"""A request whose replica died is started once more; one that has met two deaths may be their cause."""
 
 
 @dataclass
 class _Open:
-    """A request until every replica has released it and its stream has ended, whichever comes last."""
+    """A request until every replica has released it and its stream has ended, whichever comes last.
+
+    epoch: the start whose outputs count. is_restarting: a replica has died before any output; the next start follows
+    when what was bound has been released. ended_s: when the stream was first seen ended and not released, or 0.
+    """
 
     stream: OutputStream
     payload: EntryPayload
     accepted: asyncio.Future[None]
+    epoch: int = 0
+    is_restarting: bool = False
     is_released: bool = False
+    ended_s: float = 0.0
 
 
 class EngineClient:
@@ -68,6 +80,7 @@ class EngineClient:
         self.pipeline = pipeline
         self._frontend = frontend
         self._settings: ServerDeploy = bootstrap.config.server
+        self._release_s = bootstrap.config.timeouts.release_s
         self._bootstrap = bootstrap
         self._control = Inlet(bootstrap.control_address, codec.TO_API_SERVER)
         self._client_lane = Inlet(bootstrap.client_address, codec.CLIENT_FRAME)
@@ -75,6 +88,8 @@ class EngineClient:
         self._sender = InputSender(name, connector)
         self._open: dict[str, _Open] = {}
         self._reports: dict[str, StatsReport] = {}
+        self._num_restarted = 0
+        self._timer: asyncio.TimerHandle | None = None
 
     async def startup(self) -> None:
         """Bind the inlets, watch them from the running event loop, and tell the orchestrator."""
@@ -86,15 +101,26 @@ class EngineClient:
         loop.add_reader(self._client_lane.fileno(), self._read_client_lane)
         loop.add_reader(self._sender.fileno(), self._sender.flush)
         bootstrap = self._bootstrap
-        self._tell(Ready(self.name, bootstrap.control_address, bootstrap.connector_address, bootstrap.client_address))
+        self._tell(
+            Ready(
+                self.name,
+                bootstrap.control_address,
+                bootstrap.connector_address,
+                bootstrap.client_address,
+                pid=os.getpid(),
+            )
+        )
         self._read_control()
         self._read_client_lane()
+        self._remind()
 
     async def close(self) -> None:
         """Abort what is open and close every socket."""
         for opened in list(self._open.values()):
             await opened.stream.aclose()
         self.fail_all(ReplicaDiedError("the server is shutting down"))
+        if self._timer is not None:
+            self._timer.cancel()
         loop = asyncio.get_running_loop()
         for source in (self._control, self._client_lane, self._sender):
             loop.remove_reader(source.fileno())
@@ -121,7 +147,7 @@ class EngineClient:
             raise InvalidRequestError(f"request id {request_id} is in use; wait until it ends or give another")
         opened = _Open(self._make_stream(request_id), payload, asyncio.get_running_loop().create_future())
         self._open[request_id] = opened
-        self._tell(SubmitRequest(request_id, self.name, payload.task, payload.inputs, payload.outputs, payload.params))
+        self._tell_submit(request_id, opened)
         try:
             async with asyncio.timeout(self._settings.output_deadline_s):
                 await opened.accepted
@@ -148,9 +174,11 @@ class EngineClient:
         """Every counter of every process, at most about a second old; this process's own are of now."""
         for report in self._reports.values():
             yield from report.counters
-        yield Counter("requests_open", (("process", self.name),), float(len(self._open)))
+        process = (("process", self.name),)
+        yield Counter("requests_open", process, float(len(self._open)))
+        yield Counter("requests_restarted_total", process, float(self._num_restarted))
         backlog = sum(opened.stream.backlog_bytes for opened in self._open.values())
-        yield Counter("client_backlog_bytes", (("process", self.name),), float(backlog))
+        yield Counter("client_backlog_bytes", process, float(backlog))
         lanes = {
             "control": self._control.counters,
             "control_out": self._outlet.counters,
@@ -163,6 +191,20 @@ class EngineClient:
     def num_open(self) -> int:
         """Requests submitted and not released."""
         return len(self._open)
+
+    def _tell_submit(self, request_id: str, opened: _Open) -> None:
+        payload = opened.payload
+        self._tell(
+            SubmitRequest(
+                request_id,
+                self.name,
+                payload.task,
+                payload.inputs,
+                payload.outputs,
+                payload.params,
+                epoch=opened.epoch,
+            )
+        )
 
     def _make_stream(self, request_id: str) -> OutputStream:
         return OutputStream(
@@ -192,13 +234,12 @@ class EngineClient:
                 self._accepted(message, opened)
             case RequestRejected(error=info):
                 del self._open[message.request_id]
+                opened.stream.fail(to_error(info))
                 _resolve(opened.accepted, to_error(info))
             case RequestFailed(error=info):
-                opened.stream.fail(to_error(info))
+                self._fail(message.request_id, opened, to_error(info))
             case RequestReleased():
-                opened.is_released = True
-                self._sender.forget(message.request_id)
-                self._forget_if_over(message.request_id, opened)
+                self._released(message.request_id, opened)
             case _:
                 assert_never(message)
 
@@ -211,6 +252,36 @@ class EngineClient:
             opened.stream.fail(error)
         _resolve(opened.accepted)
 
+    def _fail(self, request_id: str, opened: _Open, error: AntiphonError) -> None:
+        """End the stream, or start the request again if a replica died before the consumer has seen anything."""
+        may_restart = not opened.stream.has_output and not opened.stream.ended and opened.epoch < _MAX_EPOCH
+        if isinstance(error, ReplicaDiedError) and may_restart:
+            log.warning("req=%s is started again: %s", request_id, error.message)
+            self._num_restarted += 1
+            opened.epoch += 1
+            opened.is_restarting = True
+        else:
+            opened.stream.fail(error)
+
+    def _released(self, request_id: str, opened: _Open) -> None:
+        self._sender.forget(request_id)
+        if opened.is_restarting and not opened.stream.ended:
+            opened.is_restarting = False
+            return self._tell_submit(request_id, opened)
+        opened.is_released = True
+        self._forget_if_over(request_id, opened)
+
+    def _remind(self) -> None:
+        """Every release_s: have the orchestrator stop what has ended here and has not been released for that long."""
+        self._timer = asyncio.get_running_loop().call_later(self._release_s, self._remind)
+        now_s = time.monotonic()
+        for request_id, opened in self._open.items():
+            if not opened.stream.ended or opened.is_released:
+                continue
+            if opened.ended_s and now_s - opened.ended_s >= self._release_s:
+                self._tell(AbortRequest(request_id, "it has ended and was not released in time"))
+            opened.ended_s = opened.ended_s or now_s
+
     def _forget_if_over(self, request_id: str, opened: _Open) -> None:
         if opened.is_released and opened.stream.ended:
             self._open.pop(request_id, None)
@@ -221,9 +292,15 @@ class EngineClient:
                 stage = stage_of(frame.replica)
                 for addressed in frame.outputs:
                     opened = self._open.get(addressed.request_id)
-                    if opened is not None:
-                        opened.stream.push(stage, addressed.output)
-                        self._forget_if_over(addressed.request_id, opened)
+                    if opened is not None and addressed.epoch == opened.epoch:
+                        self._take(stage, addressed, opened)
+
+    def _take(self, stage: str, addressed: Addressed, opened: _Open) -> None:
+        if isinstance(addressed.output, OutputError):
+            self._fail(addressed.request_id, opened, to_error(addressed.output.error))
+        else:
+            opened.stream.push(stage, addressed.output)
+        self._forget_if_over(addressed.request_id, opened)
 
     def _give_up(self, request_id: str, reason: str) -> None:
         """Abort a request whose stream nobody has been given: it is over as soon as the orchestrator says so."""

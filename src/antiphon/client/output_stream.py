@@ -1,6 +1,6 @@
 """What one request gives back: the client-lane messages of all its final stages, merged, ended exactly once.
 
-In: ClientOutput messages and failures, in any order. Out: an async iterator that ends or raises.
+In: what its final stages made, and failures, in any order. Out: an async iterator that ends or raises.
 Does not know: sockets, HTTP, which process made an output.
 """
 
@@ -15,14 +15,11 @@ from antiphon.errors import AntiphonError, HandoffTimeoutError, OverloadedError
 from antiphon.messages.client import (
     AudioChunk,
     ClientData,
-    ClientOutput,
     ImageOutput,
     OutputEnd,
-    OutputError,
     Segment,
     TextDelta,
 )
-from antiphon.messages.error_info import to_error
 
 
 @dataclass(frozen=True)
@@ -54,12 +51,18 @@ class OutputStream:
         self._backlog_bytes = 0
         self._error: AntiphonError | None = None
         self._ended = False
+        self._has_output = False
         self._wake = asyncio.Event()
 
     @property
     def ended(self) -> bool:
         """True once the last message or the error is known (it may not be taken yet)."""
         return self._ended
+
+    @property
+    def has_output(self) -> bool:
+        """True once a stage has said something: the consumer may have seen it."""
+        return self._has_output
 
     @property
     def backlog_bytes(self) -> int:
@@ -71,12 +74,11 @@ class OutputStream:
         self._finals = frozenset(finals)
         self._end_if_over()
 
-    def push(self, stage: str, output: ClientOutput) -> None:
+    def push(self, stage: str, output: ClientData | OutputEnd) -> None:
         """Take in one message of `stage`; messages after the end, or after that stage's own, are dropped."""
         if self._ended or stage in self._ended_finals:
             return
-        if isinstance(output, OutputError):
-            return self.fail(to_error(output.error))
+        self._has_output = True
         self._messages.append(StageMessage(stage, output))
         self._backlog_bytes += _size_bytes(output)
         if isinstance(output, OutputEnd):

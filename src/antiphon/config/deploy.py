@@ -16,6 +16,7 @@ CountOrZero = Annotated[int, Meta(ge=0, le=10**9)]
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 ArenaMib = Annotated[int, Meta(ge=1, le=2**20)]
 Seconds = Annotated[float, Meta(ge=0.001, le=1e7)]
+FramesPerS = Annotated[float, Meta(ge=0.01, le=1000.0)]
 SecondsOrZero = Annotated[float, Meta(ge=0.0, le=1e7)]
 
 
@@ -29,8 +30,13 @@ class ServerDeploy:
     max_body_mib: Count = 32
     max_audio_s: Seconds = 1800.0
     max_text_chars: Count = 20_000
+    max_pixels: Count = 32_000_000
+    max_video_frames: Count = 128
+    video_frames_per_s: FramesPerS = 2.0
     output_deadline_s: Seconds = 120.0
     max_client_backlog_mib: Count = 16
+    client_read_deadline_s: Seconds = 60.0
+    client_send_deadline_s: Seconds = 300.0
 
 
 @dataclass(frozen=True)
@@ -88,11 +94,27 @@ class EdgeDeploy:
 
 @dataclass(frozen=True)
 class TimeoutsDeploy:
-    """How long to wait for processes. early_chunk_s: a chunk whose StartRequest does not come."""
+    """How long to wait for processes. early_chunk_s: a chunk whose StartRequest does not come.
+
+    release_s: a replica that was told to stop a request and does not say `released`; after it, it is killed.
+    """
 
     startup_s: Seconds = 120.0
     drain_s: SecondsOrZero = 10.0
     early_chunk_s: Seconds = 30.0
+    release_s: Seconds = 60.0
+
+
+@dataclass(frozen=True)
+class RestartsDeploy:
+    """A process that dies is started again after backoff_s, twice that and so on, max_restarts times in a row.
+
+    healthy_s: one that has lived that long since its start begins at 0 again.
+    """
+
+    max_restarts: CountOrZero = 5
+    backoff_s: SecondsOrZero = 0.5
+    healthy_s: Seconds = 300.0
 
 
 @dataclass(frozen=True)
@@ -104,5 +126,6 @@ class DeployConfig:
     admission: AdmissionDeploy = field(default_factory=AdmissionDeploy)
     connector: ConnectorDeploy = field(default_factory=ConnectorDeploy)
     timeouts: TimeoutsDeploy = field(default_factory=TimeoutsDeploy)
+    restarts: RestartsDeploy = field(default_factory=RestartsDeploy)
     stages: dict[str, StageDeploy] = field(default_factory=dict)
     edges: dict[str, EdgeDeploy] = field(default_factory=dict)

@@ -12,7 +12,10 @@ from antiphon.messages.params import RequestParams
 
 
 class SubmitRequest(msgspec.Struct, frozen=True, tag="submit"):
-    """api-server -> orchestrator: admit this request and bind it. Its input follows on the inter-stage lane."""
+    """api-server -> orchestrator: admit this request and bind it. Its input follows on the inter-stage lane.
+
+    epoch: how often it has been started before; over 0, it had its place and goes to the head of the queue.
+    """
 
     request_id: str
     api_server: str
@@ -20,6 +23,7 @@ class SubmitRequest(msgspec.Struct, frozen=True, tag="submit"):
     inputs: frozenset[Modality]
     outputs: frozenset[Modality]
     params: RequestParams
+    epoch: int = 0
 
 
 class AbortRequest(msgspec.Struct, frozen=True, tag="abort"):
@@ -115,12 +119,13 @@ class StageEventKind:
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """replica or api-server -> orchestrator: I am up; here is where I hear you."""
+    """replica or api-server -> orchestrator: I am up; here is where I hear you. pid: this process; 0 = do not watch."""
 
     name: str
     control_address: str
     connector_address: str = ""
     client_address: str = ""
+    pid: int = 0
 
 
 class ProcessDied(msgspec.Struct, frozen=True, tag="died"):
@@ -130,17 +135,28 @@ class ProcessDied(msgspec.Struct, frozen=True, tag="died"):
     reason: str
 
 
+class DrainReplica(msgspec.Struct, frozen=True, tag="drain"):
+    """replica -> orchestrator: bind nothing more to me, and say Leave when nothing is bound to me any more."""
+
+    name: str
+
+
+class Leave(msgspec.Struct, frozen=True, tag="leave"):
+    """orchestrator -> replica: nothing is bound to you and nothing will be; end."""
+
+
 class Joined(msgspec.Struct, frozen=True, tag="joined"):
     """orchestrator -> replica: you are in your stage's pool; requests may be bound to you from now on."""
 
 
 class PeerDied(msgspec.Struct, frozen=True, tag="peer_died"):
-    """orchestrator -> replicas, api-servers: the replica behind `connector_address` has ended; it releases nothing.
+    """orchestrator -> replicas, api-servers: the process behind these addresses has ended; it releases nothing.
 
     It follows the StopRequests of what was bound to it, so that nobody puts to it any more.
     """
 
     connector_address: str
+    client_address: str = ""
 
 
 class Counter(msgspec.Struct, frozen=True, array_like=True):
@@ -158,6 +174,6 @@ class StatsReport(msgspec.Struct, frozen=True, tag="stats"):
     counters: tuple[Counter, ...]
 
 
-ToOrchestrator = SubmitRequest | AbortRequest | StageEvent | Ready | ProcessDied | StatsReport
-ToReplica = Joined | StartRequest | StopRequest | PeerDied
+ToOrchestrator = SubmitRequest | AbortRequest | StageEvent | Ready | ProcessDied | DrainReplica | StatsReport
+ToReplica = Joined | StartRequest | StopRequest | PeerDied | Leave
 ToApiServer = RequestAccepted | RequestRejected | RequestFailed | RequestReleased | PeerDied | StatsReport

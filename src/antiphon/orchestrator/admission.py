@@ -48,6 +48,11 @@ class Admission:
             )
         self._queue[request.request_id] = request
 
+    def resubmit(self, request: SubmitRequest) -> None:
+        """Queue a request that has lost its place through no fault of its own, before all others."""
+        self._queue[request.request_id] = request
+        self._queue.move_to_end(request.request_id, last=False)
+
     def admit_next(self) -> SubmitRequest | None:
         """The next request that may run now, counted as in flight, or None."""
         if not self._queue or self._num_inflight >= self._max_inflight:

@@ -1,23 +1,22 @@
 """The orchestrator: receive batch -> advance -> perform. The control plane, and nothing but it.
 
-In: SubmitRequest, AbortRequest, StageEvent, Ready, ProcessDied, StatsReport. Out: StartRequest, StopRequest, replies.
-Does not know: tokens, tensors, audio, HTTP; it never imports numpy or torch.
+In: SubmitRequest, AbortRequest, StageEvent, Ready, DrainReplica, ends of processes. Out: StartRequest, StopRequest,
+replies. Does not know: tokens, tensors, audio, HTTP; it never imports numpy or torch.
 """
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import assert_never
+from typing import Protocol, assert_never
 
 import msgspec
 
 from antiphon.config.pipeline import PipelineSpec
-from antiphon.errors import AntiphonError, OverloadedError, RequestAbortedError
-from antiphon.ids import stage_of
+from antiphon.errors import AntiphonError, OverloadedError, ReplicaDiedError, RequestAbortedError
 from antiphon.messages.control import (
     AbortRequest,
     Counter,
+    DrainReplica,
     Joined,
+    Leave,
     PeerDied,
     ProcessDied,
     Ready,
@@ -30,6 +29,7 @@ from antiphon.messages.control import (
 )
 from antiphon.messages.error_info import to_info
 from antiphon.orchestrator.admission import Admission
+from antiphon.orchestrator.members import ApiServer, Member, Members
 from antiphon.orchestrator.placement import bind
 from antiphon.orchestrator.request_state import (
     Aborted,
@@ -44,40 +44,62 @@ from antiphon.orchestrator.request_state import (
     TellReplica,
     advance,
 )
-from antiphon.orchestrator.stage_pool import Replica, StagePool
 from antiphon.transport.channel import ChannelFullError
 
 log = logging.getLogger(__name__)
-Send = Callable[[str, msgspec.Struct], None]
-"""Send a message to an address; ChannelFullError if the peer does not read."""
 
 
-@dataclass(frozen=True)
-class ApiServer:
-    """An api-server and where it hears: control lane and client lane."""
+class ControlOutlet(Protocol):
+    """Speaks to members by their control addresses."""
 
-    name: str
-    control_address: str
-    client_address: str
+    def send(self, address: str, message: msgspec.Struct) -> None:
+        """Queue a message; ChannelFullError if the peer does not read."""
+
+    def forget(self, address: str) -> None:
+        """The process there has ended."""
+
+
+class Processes(Protocol):
+    """The kernel's view of the members' processes."""
+
+    def watch(self, name: str, pid: int) -> bool:
+        """Tell when the process ends; False if it has."""
+
+    def kill(self, name: str) -> None:
+        """End a process that does not answer."""
 
 
 class Orchestrator:
-    """Owns every admitted request's state, the stage pools and admission. Single-threaded; no I/O but `send`."""
+    """Owns every admitted request's state and admission. Single-threaded; no I/O but its outlet and `processes`.
 
-    def __init__(self, pipeline: PipelineSpec, admission: Admission, send: Send) -> None:
+    release_deadline_s: how long a replica may take to say `released` after a StopRequest before it counts as hung.
+    """
+
+    def __init__(
+        self,
+        pipeline: PipelineSpec,
+        admission: Admission,
+        outlet: ControlOutlet,
+        processes: Processes,
+        *,
+        release_deadline_s: float,
+    ) -> None:
         self._pipeline = pipeline
         self._admission = admission
-        self._send = send
-        self._pools = {stage.name: StagePool(stage.name) for stage in pipeline.stages}
-        self._api_servers: dict[str, ApiServer] = {}
+        self._outlet = outlet
+        self._processes = processes
+        self._release_deadline_s = release_deadline_s
+        self._members = Members(pipeline)
         self._requests: dict[str, RequestState] = {}
+        self._ending_since_s: dict[str, float | None] = {}
+        self._waiting_for_replica: dict[str, SubmitRequest] = {}
         self._reports: dict[str, StatsReport] = {}
         self._num_request_messages = 0
 
     @property
     def num_open(self) -> int:
-        """Requests that are bound and not released, or wait for admission."""
-        return len(self._requests) + self._admission.num_queued
+        """Requests that are bound and not released, or wait for admission or for a replica."""
+        return len(self._requests) + self._admission.num_queued + len(self._waiting_for_replica)
 
     def handle(self, message: ToOrchestrator) -> None:
         """Take in one message and perform what follows."""
@@ -94,28 +116,54 @@ class Orchestrator:
                 self._reports[message.source] = message
             case Ready():
                 self._join(message)
+            case DrainReplica():
+                self._drain(message.name)
             case ProcessDied():
-                self._leave(message)
+                self.process_ended(message.name, reason=message.reason)
             case _:
                 assert_never(message)
 
+    def process_ended(self, name: str, pid: int = 0, reason: str = "its process has ended") -> None:
+        """The process `pid` called `name` has ended; a later one of that name is not meant. pid 0: whichever is here."""
+        member = self._members.find(name)
+        if member is not None and pid in (0, member.pid):
+            self._leave(member, reason)
+
+    def expire(self, now_s: float) -> None:
+        """Kill replicas that have not released a stopped request in time: they hang. Call it about once a second."""
+        for request_id, since_s in list(self._ending_since_s.items()):
+            if since_s is None:
+                self._ending_since_s[request_id] = now_s
+            elif now_s - since_s > self._release_deadline_s:
+                self._ending_since_s[request_id] = now_s
+                for name in sorted(self._requests[request_id].unreleased):
+                    waited = f"has not released {request_id} in {self._release_deadline_s:g} s (timeouts.release_s)"
+                    self._kill(name, waited)
+
     def report(self) -> None:
         """Pass the last report of every process, and the pools' own counts, to every api-server."""
-        pools = StatsReport("pools", self._pool_counters())
-        for api_server in self._api_servers.values():
-            for report in [pools, *self._reports.values()]:
-                self._tell(api_server.control_address, report)
+        reports = [StatsReport("pools", self._counters()), *self._reports.values()]
+        for api_server in self._members.api_servers:
+            for report in reports:
+                self._tell(api_server, report)
 
     def _submit(self, submit: SubmitRequest) -> None:
-        if submit.api_server not in self._api_servers:
+        if self._members.api_server(submit.api_server) is None:
             return log.warning("req=%s came from %s, which is not here", submit.request_id, submit.api_server)
         try:
-            if submit.request_id in self._requests or self._admission.is_queued(submit.request_id):
+            if self._is_used(submit.request_id):
                 raise OverloadedError(f"{submit.request_id} is still in use; try again with another id")
-            self._admission.submit(submit)
+            if submit.epoch:
+                self._admission.resubmit(submit)
+            else:
+                self._admission.submit(submit)
         except OverloadedError as error:
             self._reject(submit, error)
         self._admit()
+
+    def _is_used(self, request_id: str) -> bool:
+        waits = self._admission.is_queued(request_id) or request_id in self._waiting_for_replica
+        return waits or request_id in self._requests
 
     def _admit(self) -> None:
         while (submit := self._admission.admit_next()) is not None:
@@ -123,31 +171,34 @@ class Orchestrator:
                 self._bind(submit)
             except AntiphonError as error:
                 self._admission.released()
-                self._reject(submit, error)
+                if submit.epoch and isinstance(error, OverloadedError):
+                    self._waiting_for_replica[submit.request_id] = submit
+                else:
+                    self._reject(submit, error)
 
     def _bind(self, submit: SubmitRequest) -> None:
+        api_server = self._members.api_server(submit.api_server)
+        if api_server is None:  # withdraw_all_of took out what it had submitted
+            raise ReplicaDiedError(f"{submit.api_server} is not here")
         route = self._pipeline.route(submit.task, submit.inputs, submit.outputs)
-        binding = bind(route, self._pools)
+        binding = bind(route, self._members.pools)
         names = frozenset(replica.name for replica in binding.replicas.values())
-        state = RequestState(submit.request_id, 0, submit.api_server, names)
-        self._requests[submit.request_id] = state
-        api_server = self._api_servers[submit.api_server]
+        self._requests[submit.request_id] = RequestState(submit.request_id, submit.epoch, submit.api_server, names)
         for stage, replica in binding.replicas.items():
-            start = binding.start_request(submit, stage, state.epoch, api_server.client_address)
-            self._tell(replica.control_address, start)
-        accepted = RequestAccepted(
-            submit.request_id, state.epoch, binding.entry.name, binding.entry.connector_address, route.finals
-        )
-        self._tell(api_server.control_address, accepted)
+            self._tell(replica, binding.start_request(submit, stage, submit.epoch, api_server.client_address))
+        entry = binding.entry
+        accepted = RequestAccepted(submit.request_id, submit.epoch, entry.name, entry.connector_address, route.finals)
+        self._tell(api_server, accepted)
         log.debug("req=%s bound to %s", submit.request_id, ", ".join(sorted(names)))
 
     def _reject(self, submit: SubmitRequest, error: AntiphonError) -> None:
-        api_server = self._api_servers.get(submit.api_server)
+        api_server = self._members.api_server(submit.api_server)
         if api_server is not None:
-            self._tell(api_server.control_address, RequestRejected(submit.request_id, to_info(error)))
+            self._tell(api_server, RequestRejected(submit.request_id, to_info(error)))
 
     def _abort(self, abort: AbortRequest) -> None:
         waiting = self._admission.withdraw(abort.request_id)
+        waiting = waiting or self._waiting_for_replica.pop(abort.request_id, None)
         if waiting is not None:
             self._reject(waiting, RequestAbortedError(f"{abort.request_id} was aborted: {abort.reason}"))
         self._advance(abort.request_id, Aborted(abort.reason))
@@ -160,78 +211,105 @@ class Orchestrator:
         self._requests[request_id] = state
         for action in actions:
             self._perform(state, action)
-        if state.phase is Phase.RELEASED:
-            del self._requests[request_id]
-            self._admission.released()
-            self._admit()
+        match state.phase:
+            case Phase.RUNNING:
+                pass
+            case Phase.ENDING:
+                self._ending_since_s.setdefault(request_id, None)
+            case Phase.RELEASED:
+                del self._requests[request_id]
+                self._ending_since_s.pop(request_id, None)
+                self._admission.released()
+                self._admit()
+            case _:
+                assert_never(state.phase)
 
     def _perform(self, state: RequestState, action: Action) -> None:
         match action:
             case TellReplica(replica=name, message=message):
-                replica = self._pools[stage_of(name)].find(name)
+                replica = self._members.replica(name)
                 if replica is not None:
-                    self._tell(replica.control_address, message)
+                    self._tell(replica, message)
             case TellApiServer(message=reply):
-                api_server = self._api_servers.get(state.api_server)
+                api_server = self._members.api_server(state.api_server)
                 if api_server is not None:
-                    self._tell(api_server.control_address, reply)
+                    self._tell(api_server, reply)
             case ReplicaReleased(replica=name):
-                self._pools[stage_of(name)].release(name)
+                pool = self._members.pool_of(name)
+                if pool is not None:
+                    pool.release(name)
+                    self._dismiss_if_drained(name)
             case _:
                 assert_never(action)
 
     def _join(self, ready: Ready) -> None:
-        stage = stage_of(ready.name)
-        if stage in self._pools:
-            self._pools[stage].join(Replica(ready.name, ready.control_address, ready.connector_address))
-            self._tell(ready.control_address, Joined())
-        else:
-            self._api_servers[ready.name] = ApiServer(ready.name, ready.control_address, ready.client_address)
+        self.process_ended(ready.name, reason="another process has taken its name")
+        if ready.pid and not self._processes.watch(ready.name, ready.pid):
+            return log.warning("%s ended before it joined", ready.name)
+        member = self._members.join(ready)
+        if self._members.pool_of(ready.name) is not None:
+            self._tell(member, Joined())
         log.info("%s joined", ready.name)
+        waiting, self._waiting_for_replica = self._waiting_for_replica, {}
+        for submit in waiting.values():
+            self._admission.resubmit(submit)
+        self._admit()
         self.report()
 
-    def _leave(self, died: ProcessDied) -> None:
-        log.warning("%s died: %s", died.name, died.reason)
-        self._reports.pop(died.name, None)
-        self._forget_replica_or_api_server(died)
-        self.report()
-
-    def _forget_replica_or_api_server(self, died: ProcessDied) -> None:
-        pool = self._pools.get(stage_of(died.name))
+    def _drain(self, name: str) -> None:
+        pool = self._members.pool_of(name)
         if pool is not None:
-            replica = pool.leave(died.name)
+            log.info("%s leaves when nothing is bound to it any more", name)
+            pool.drain(name)
+            self._dismiss_if_drained(name)
+            self.report()
+
+    def _dismiss_if_drained(self, name: str) -> None:
+        pool, replica = self._members.pool_of(name), self._members.replica(name)
+        if pool is not None and replica is not None and pool.is_drained(name):
+            self._tell(replica, Leave())
+
+    def _leave(self, member: Member, reason: str) -> None:
+        pool = self._members.pool_of(member.name)
+        is_expected = pool is not None and pool.is_drained(member.name)
+        log.log(logging.INFO if is_expected else logging.WARNING, "%s has gone: %s", member.name, reason)
+        self._members.leave(member.name)
+        self._reports.pop(member.name, None)
+        self._outlet.forget(member.control_address)
+        if isinstance(member, ApiServer):
+            self._forget_requests_of(member.name)
+        else:
             for request_id in list(self._requests):
-                self._advance(request_id, ReplicaDied(died.name, died.reason))
-            if replica is not None:
-                self._tell_peers(PeerDied(replica.connector_address))
-        elif self._api_servers.pop(died.name, None) is not None:
-            self._admission.withdraw_all_of(died.name)
-            for request_id, state in list(self._requests.items()):
-                if state.api_server == died.name:
-                    self._advance(request_id, ApiServerDied())
+                self._advance(request_id, ReplicaDied(member.name, reason))
+        client_address = member.client_address if isinstance(member, ApiServer) else ""
+        for other in self._members.all:
+            self._tell(other, PeerDied(member.connector_address, client_address))
+        self.report()
 
-    def _tell_peers(self, died: PeerDied) -> None:
-        addresses = [api_server.control_address for api_server in self._api_servers.values()]
-        addresses += [replica.control_address for pool in self._pools.values() for replica in pool.replicas]
-        for address in addresses:
-            self._tell(address, died)
+    def _forget_requests_of(self, api_server: str) -> None:
+        self._admission.withdraw_all_of(api_server)
+        waiting = self._waiting_for_replica.items()
+        self._waiting_for_replica = {name: submit for name, submit in waiting if submit.api_server != api_server}
+        for request_id, state in list(self._requests.items()):
+            if state.api_server == api_server:
+                self._advance(request_id, ApiServerDied())
 
-    def _tell(self, address: str, message: msgspec.Struct) -> None:
-        if not isinstance(message, StatsReport | PeerDied | Joined):
+    def _kill(self, name: str, why: str) -> None:
+        log.error("%s hangs: it %s; killing it", name, why)
+        self._processes.kill(name)
+
+    def _tell(self, member: Member, message: msgspec.Struct) -> None:
+        if not isinstance(message, StatsReport | PeerDied | Joined | Leave):
             self._num_request_messages += 1
         try:
-            self._send(address, message)
-        except ChannelFullError as error:
-            log.error("%s; the message is lost: its process hangs or has died", error.message)
+            self._outlet.send(member.control_address, message)
+        except ChannelFullError:
+            self._kill(member.name, "does not read its control lane")
 
-    def _pool_counters(self) -> tuple[Counter, ...]:
-        counters = [
+    def _counters(self) -> tuple[Counter, ...]:
+        return (
             Counter("requests_inflight", (), float(self._admission.num_inflight)),
-            Counter("requests_queued", (), float(self._admission.num_queued)),
+            Counter("requests_queued", (), float(self._admission.num_queued + len(self._waiting_for_replica))),
             Counter("request_messages_total", (), float(self._num_request_messages)),
-        ]
-        for pool in self._pools.values():
-            counters.append(Counter("replicas_live", (("stage", pool.stage),), float(pool.num_live)))
-            for name, count in pool.inflight().items():
-                counters.append(Counter("replica_inflight", (("replica", name),), float(count)))
-        return tuple(counters)
+            *self._members.counters(),
+        )

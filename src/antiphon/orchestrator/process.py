@@ -13,6 +13,7 @@ from antiphon.models.registry import load_pipeline
 from antiphon.monitor.counters import lane_counters_as_list
 from antiphon.orchestrator.admission import Admission
 from antiphon.orchestrator.orchestrator import Orchestrator
+from antiphon.orchestrator.process_watch import ProcessWatch
 from antiphon.process import ChildProcess
 from antiphon.transport.channel import Inlet, Outlet, Poller
 
@@ -29,7 +30,14 @@ class OrchestratorProcess:
         self._poller = Poller()
         config = bootstrap.config
         admission = Admission(max_inflight=config.admission.max_inflight, max_queue=config.admission.max_queue)
-        self._orchestrator = Orchestrator(load_pipeline(bootstrap.pipeline), admission, self._outlet.send)
+        self._watch = ProcessWatch()
+        self._orchestrator = Orchestrator(
+            load_pipeline(bootstrap.pipeline),
+            admission,
+            self._outlet,
+            self._watch,
+            release_deadline_s=config.timeouts.release_s,
+        )
         self._next_report_s = 0.0
         self._stopping = False
 
@@ -37,6 +45,7 @@ class OrchestratorProcess:
         """Bind the inlet."""
         self._inlet.startup()
         self._poller.register(self._inlet)
+        self._poller.register(self._watch.fileno())
         signal.signal(signal.SIGTERM, lambda *_: self._stop())
 
     def run(self) -> None:
@@ -44,10 +53,13 @@ class OrchestratorProcess:
         while not self._stopping:
             for message in self._inlet.receive():
                 self._orchestrator.handle(message)
+            for name, pid in self._watch.ended():
+                self._orchestrator.process_ended(name, pid)
             self._report_if_due()
             self._poller.wait(max(0.0, self._next_report_s - time.monotonic()))
         self._inlet.close()
         self._outlet.close()
+        self._watch.close()
 
     def _stop(self) -> None:
         self._stopping = True
@@ -62,6 +74,7 @@ class OrchestratorProcess:
         counters += lane_counters_as_list((("lane", "control_out"), process), self._outlet.counters)
         self._orchestrator.handle(StatsReport("orchestrator", tuple(counters)))
         self._orchestrator.report()
+        self._orchestrator.expire(now_s)
 
 
 def main(bootstrap: Bootstrap, child: ChildProcess) -> None:

@@ -14,6 +14,7 @@ class Replica:
     name: str
     control_address: str
     connector_address: str
+    pid: int = 0
 
 
 class StagePool:
@@ -24,6 +25,7 @@ class StagePool:
         self._replicas: dict[str, Replica] = {}
         self._inflight: dict[str, int] = {}
         self._num_bound: dict[str, int] = {}
+        self._draining: set[str] = set()
 
     def join(self, replica: Replica) -> None:
         """A replica is ready to be bound. One that says so twice keeps what is bound to it."""
@@ -33,20 +35,31 @@ class StagePool:
 
     def leave(self, name: str) -> Replica | None:
         """A replica has gone; gives it, or None if it was not here."""
+        self._draining.discard(name)
         self._inflight.pop(name, None)
         self._num_bound.pop(name, None)
         return self._replicas.pop(name, None)
 
+    def drain(self, name: str) -> None:
+        """Bind nothing more to `name`."""
+        if name in self._replicas:
+            self._draining.add(name)
+
+    def is_drained(self, name: str) -> bool:
+        """True if `name` shall leave and nothing is bound to it."""
+        return name in self._draining and not self._inflight[name]
+
     @property
     def num_live(self) -> int:
         """How many replicas can be bound."""
-        return len(self._replicas)
+        return len(self._replicas) - len(self._draining)
 
     def bind_least_inflight(self) -> Replica | None:
-        """Bind the replica with the fewest requests (of equals, the one bound least often); None if none lives."""
-        if not self._replicas:
+        """Bind the replica with the fewest requests (of equals, the one bound least often); None if there is none."""
+        bindable = [name for name in self._replicas if name not in self._draining]
+        if not bindable:
             return None
-        name = min(self._replicas, key=lambda n: (self._inflight[n], self._num_bound[n]))
+        name = min(bindable, key=lambda n: (self._inflight[n], self._num_bound[n]))
         self._inflight[name] += 1
         self._num_bound[name] += 1
         return self._replicas[name]

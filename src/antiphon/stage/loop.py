@@ -13,7 +13,17 @@ from typing import assert_never
 from antiphon.config.pipeline import EdgeRule, StageSpec
 from antiphon.connector.base import Connector
 from antiphon.errors import AntiphonError, RequestAbortedError
-from antiphon.messages.control import Joined, PeerDied, StageEvent, StageEventKind, StartRequest, StopRequest, ToReplica
+from antiphon.messages.control import (
+    DrainReplica,
+    Joined,
+    Leave,
+    PeerDied,
+    StageEvent,
+    StageEventKind,
+    StartRequest,
+    StopRequest,
+    ToReplica,
+)
 from antiphon.messages.error_info import to_error, to_info
 from antiphon.messages.interstage import ChunkFlag
 from antiphon.stage.engine.base import StageEngine, StepResult
@@ -54,6 +64,7 @@ class StageLoop:
         orchestrator_address: str,
         reporter: StatisticsReporter,
         on_joined: Callable[[], None],
+        drain_s: float,
     ) -> None:
         self._replica = replica
         self._spec = spec
@@ -69,19 +80,30 @@ class StageLoop:
         self._on_joined = on_joined
         self._bound: dict[str, _Bound] = {}
         self._poller = Poller()
-        self._stopping = False
+        self._drain_s = drain_s
+        self._num_stops = 0
+        self._has_left = False
 
     def stop(self) -> None:
-        """Leave `run` within 0.2 s of the current step's end; safe to call from a signal handler."""
-        self._stopping = True
+        """Leave the pool, then leave `run`; the second call does not wait. Safe to call from a signal handler."""
+        self._num_stops += 1
 
     def run(self) -> None:
-        """Serve until `stop`."""
+        """Serve until `stop`; then go on with what is bound until the orchestrator lets go, at most `drain_s`."""
         self._watch()
-        while not self._stopping:
-            self.step()
-            if not self._engine.has_work():
-                self._poller.wait(_IDLE_WAIT_S)
+        while not self._num_stops and not self._has_left:
+            self._turn()
+        self._events.send(self._orchestrator_address, DrainReplica(self._replica))
+        drained_s = time.monotonic() + self._drain_s
+        while not self._has_left and self._num_stops < 2 and time.monotonic() < drained_s:
+            self._turn()
+        for bound in self._bound.values():
+            log.warning("req=%s replica=%s was cut off", bound.request.request_id, self._replica)
+
+    def _turn(self) -> None:
+        self.step()
+        if not self._engine.has_work():
+            self._poller.wait(_IDLE_WAIT_S)
 
     def step(self) -> None:
         """One turn of the loop; never waits."""
@@ -108,8 +130,10 @@ class StageLoop:
                         self._stop_request(message)
                     case Joined():
                         self._on_joined()
-                    case PeerDied(connector_address=address):
-                        self._router.forget_peer(address)
+                    case PeerDied(connector_address=address, client_address=client_address):
+                        self._router.forget_peer(address, client_address)
+                    case Leave():
+                        self._has_left = True
                     case _:
                         assert_never(message)
         self._inbox.receive(time.monotonic())

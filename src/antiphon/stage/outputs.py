@@ -116,13 +116,14 @@ class OutputRouter:
                     failed[request_id] = self._no_credit(route, cursor)
         return failed
 
-    def forget_peer(self, address: str) -> None:
-        """The process behind `address` has ended: nothing more is sent to it, and what it held comes back."""
+    def forget_peer(self, address: str, client_address: str = "") -> None:
+        """The process behind these addresses has ended: nothing more is sent to it, and what it held comes back."""
         for route in self._routes.values():
             for cursor in route.cursors.values():
                 if cursor.target.address == address:
                     cursor.abandon()
         self._connector.forget_peer(address)
+        self._outlet.forget(client_address)
 
     def is_drained(self, request_id: str) -> bool:
         """True if every lane has ended and no consumer holds anything of it."""

@@ -4,6 +4,7 @@ In: a Bootstrap. Out: a serving replica. Does not know: any model; the engine ta
 """
 
 import gc
+import os
 import signal
 from collections.abc import Callable
 
@@ -72,11 +73,12 @@ class StageProcess:
         signal.signal(signal.SIGTERM, lambda *_: self._loop.stop())
         gc.collect()
         gc.freeze()  # what start-up made lives as long as the process; the collector need not look at it again
-        ready = Ready(self._bootstrap.name, self._bootstrap.control_address, self._bootstrap.connector_address)
+        bootstrap = self._bootstrap
+        ready = Ready(bootstrap.name, bootstrap.control_address, bootstrap.connector_address, pid=os.getpid())
         self._events.send(self._bootstrap.orchestrator_address, ready)
 
     def run(self) -> None:
-        """Serve until SIGTERM, then give everything back."""
+        """Serve until SIGTERM or until the orchestrator says Leave, then give everything back."""
         self._loop.run()
         self._engine.close()
         self._connector.close()
@@ -116,6 +118,7 @@ class StageProcess:
                 bootstrap.name, self._engine, connector, lanes, self._events, bootstrap.orchestrator_address
             ),
             on_joined=on_joined,
+            drain_s=deployment.config.timeouts.drain_s,
         )
 
 

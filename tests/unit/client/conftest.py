@@ -1,6 +1,7 @@
 """An engine client of the voice pipeline, with the test in the roles of the orchestrator and of every replica."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TypeVar
 
@@ -9,7 +10,7 @@ import pytest
 
 from antiphon.client.engine_client import EngineClient
 from antiphon.client.factory import make_engine_client
-from antiphon.config.deploy import ConnectorDeploy, DeployConfig, ServerDeploy
+from antiphon.config.deploy import ConnectorDeploy, DeployConfig, ServerDeploy, TimeoutsDeploy
 from antiphon.connector.base import Chunk
 from antiphon.connector.shm import ShmConnector
 from antiphon.messages import codec
@@ -27,7 +28,7 @@ _PATIENCE_S = 20.0
 class Stage:
     """The other side of all three lanes."""
 
-    def __init__(self, directory: RunDirectory, **server: float) -> None:
+    def __init__(self, directory: RunDirectory, *, release_s: float = 60.0, **server: float) -> None:
         self.address = directory.address
         self._inlet = Inlet(directory.address("orchestrator.control"), codec.TO_ORCHESTRATOR)
         self.outlet = Outlet()
@@ -39,7 +40,9 @@ class Stage:
                 name="api-server/0",
                 pipeline="voice",
                 config=DeployConfig(
-                    server=msgspec.convert(server, ServerDeploy), connector=ConnectorDeploy(arena_mib=1)
+                    server=msgspec.convert(server, ServerDeploy),
+                    connector=ConnectorDeploy(arena_mib=1),
+                    timeouts=TimeoutsDeploy(release_s=release_s),
                 ),
                 run_directory=str(directory.path),
                 orchestrator_address=directory.address("orchestrator.control"),
@@ -58,6 +61,7 @@ class Stage:
             self.address("api-server/0.control"),
             self.address("api-server/0.chunks"),
             self.address("api-server/0.client"),
+            pid=os.getpid(),
         )
         return self.client
 
@@ -83,12 +87,12 @@ class Stage:
         """On the control lane."""
         self.outlet.send(self.address("api-server/0.control"), message)
 
-    def accepts(self, request_id: str, *finals: str) -> None:
-        self.tells(RequestAccepted(request_id, 0, "talker/0", self.entry.address, finals or ("code2wav",)))
+    def accepts(self, request_id: str, *finals: str, epoch: int = 0) -> None:
+        self.tells(RequestAccepted(request_id, epoch, "talker/0", self.entry.address, finals or ("code2wav",)))
 
-    def says(self, request_id: str, *outputs: ClientOutput, stage: str = "code2wav") -> None:
+    def says(self, request_id: str, *outputs: ClientOutput, stage: str = "code2wav", epoch: int = 0) -> None:
         """On the client lane, in one frame."""
-        frame = ClientFrame(f"{stage}/0", [Addressed(request_id, 0, output) for output in outputs])
+        frame = ClientFrame(f"{stage}/0", [Addressed(request_id, epoch, output) for output in outputs])
         self.outlet.send(self.address("api-server/0.client"), frame)
 
     async def chunks(self) -> list[Chunk]:
@@ -146,6 +150,15 @@ async def stage(directory: RunDirectory) -> AsyncIterator[Stage]:
 async def impatient_stage(directory: RunDirectory) -> AsyncIterator[Stage]:
     """One whose client waits 50 ms for anything."""
     stage = Stage(directory, output_deadline_s=0.05)
+    await stage.startup()
+    yield stage
+    await stage.close()
+
+
+@pytest.fixture
+async def reminding_stage(directory: RunDirectory) -> AsyncIterator[Stage]:
+    """One whose client asks after 100 ms for what has not been released."""
+    stage = Stage(directory, release_s=0.1)
     await stage.startup()
     yield stage
     await stage.close()

@@ -16,7 +16,7 @@ from antiphon.errors import (
     RequestTooLargeError,
     StageError,
 )
-from antiphon.messages.client import AudioChunk, OutputEnd, TextDelta
+from antiphon.messages.client import AudioChunk, OutputEnd, OutputError, TextDelta
 from antiphon.messages.control import (
     AbortRequest,
     Counter,
@@ -28,7 +28,8 @@ from antiphon.messages.control import (
 )
 from antiphon.messages.error_info import to_info
 from antiphon.messages.interstage import ChunkFlag
-from antiphon.messages.tasks import ChatInput, ChatMessage, SpeechInput, TaskInput, TranscriptionInput
+from antiphon.messages.tasks import ChatInput, ChatMessage, Sound, SpeechInput, TaskInput, TranscriptionInput
+from tests.unit.client.conftest import until
 
 pytestmark = pytest.mark.anyio
 PCM = AudioChunk(b"\1\2\3\4", 24_000)
@@ -147,7 +148,7 @@ async def test_outputs_that_come_after_the_release_are_not_lost(stage) -> None:
 
 async def test_an_input_that_can_never_be_sent_fails_its_request(stage) -> None:
     """The conversation goes in one piece beside the audio, and a chunk has a quarter of the arena's 1 MiB."""
-    message = ChatMessage("user", "x" * 300_000, np.zeros(16_000, np.float32))
+    message = ChatMessage("user", ("x" * 300_000, Sound(np.zeros(16_000, np.float32))))
     request_id, stream = await running(stage, ChatInput((message,)))
     messages, error = await outcome(stream)
     assert messages == []
@@ -264,4 +265,85 @@ async def test_a_request_that_is_not_admitted_in_time_is_aborted_and_says_what_t
         await submitting
     assert await stage.hears(AbortRequest) == AbortRequest(request_id, "it was not admitted in time")
     stage.tells(RequestRejected(request_id, to_info(StageError("aborted"))))
+    await stage.holds_nothing()
+
+
+def counted(stage, name: str) -> float:
+    """A counter of the client's own."""
+    return sum(counter.value for counter in stage.client.counters() if counter.name == name)
+
+
+DIED = to_info(ReplicaDiedError("talker/0 died"))
+
+
+async def restarted(stage) -> tuple[str, OutputStream]:
+    """A request whose replica has died before any output, and whose second start the orchestrator has heard of."""
+    request_id, stream = await running(stage)
+    (chunk,) = await stage.chunks()
+    stage.entry.release(chunk)
+    stage.tells(RequestFailed(request_id, DIED))
+    stage.says(request_id, OutputError(DIED))
+    stage.tells(RequestReleased(request_id))
+    again = await stage.hears(SubmitRequest)
+    assert (again.request_id, again.epoch) == (request_id, 1)
+    return request_id, stream
+
+
+async def test_a_request_whose_replica_dies_before_any_output_is_started_again_unnoticed(stage) -> None:
+    request_id, stream = await restarted(stage)
+    stage.accepts(request_id, epoch=1)
+    (chunk,) = await stage.chunks()
+    assert (chunk.header.epoch, chunk.arrays["text"].tobytes()) == (1, b"hello there")
+    stage.entry.release(chunk)
+    stage.says(request_id, TextDelta("late news of the first start"), OutputEnd())
+    stage.says(request_id, PCM, OutputEnd(), epoch=1)
+    messages, error = await outcome(stream)
+    assert ([message.output for message in messages], error) == ([PCM, OutputEnd()], None)
+    stage.tells(RequestReleased(request_id))
+    await stage.holds_nothing()
+
+
+async def test_a_request_that_meets_a_second_death_is_not_started_a_third_time(stage) -> None:
+    request_id, stream = await restarted(stage)
+    stage.accepts(request_id, epoch=1)
+    stage.tells(RequestFailed(request_id, DIED))
+    messages, error = await outcome(stream)
+    assert messages == [] and isinstance(error, ReplicaDiedError)
+    stage.tells(RequestReleased(request_id))
+    await stage.holds_nothing()
+
+
+async def test_a_request_that_has_said_something_fails_with_its_replica(stage) -> None:
+    request_id, stream = await running(stage)
+    stage.says(request_id, PCM)
+    await anext(stream)
+    stage.tells(RequestFailed(request_id, DIED))
+    messages, error = await outcome(stream)
+    assert messages == [] and isinstance(error, ReplicaDiedError)
+    stage.tells(RequestReleased(request_id))
+    await stage.holds_nothing()
+
+
+@pytest.mark.parametrize("when", ["before the release", "after the second start"])
+async def test_a_client_that_leaves_while_its_request_is_started_again_aborts_it(stage, when) -> None:
+    request_id, stream = await running(stage)
+    stage.tells(RequestFailed(request_id, DIED))
+    if when == "before the release":
+        await until(lambda: counted(stage, "requests_restarted_total") == 1)
+    else:
+        stage.tells(RequestReleased(request_id))
+        await stage.hears(SubmitRequest)
+    await stream.aclose()
+    assert (await stage.hears(AbortRequest)).request_id == request_id
+    stage.tells(RequestReleased(request_id))
+    await stage.holds_nothing()
+
+
+async def test_a_request_that_has_ended_and_is_not_released_is_asked_after(reminding_stage) -> None:
+    stage = reminding_stage
+    request_id, stream = await running(stage)
+    stage.says(request_id, PCM, OutputEnd())
+    assert (await outcome(stream))[1] is None
+    assert (await stage.hears(AbortRequest)) == AbortRequest(request_id, "it has ended and was not released in time")
+    stage.tells(RequestReleased(request_id))
     await stage.holds_nothing()

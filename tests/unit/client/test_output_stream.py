@@ -12,13 +12,11 @@ from antiphon.messages.client import (
     AudioChunk,
     ImageOutput,
     OutputEnd,
-    OutputError,
     Segment,
     TextDelta,
     TokenDelta,
     Usage,
 )
-from antiphon.messages.error_info import to_info
 
 Test = Callable[[], Coroutine[None, None, None]]
 END = OutputEnd("stop", Usage(1, 2, 3))
@@ -100,7 +98,7 @@ async def test_a_reader_that_waits_is_woken_by_each_message_and_by_the_end() -> 
 async def test_outputs_before_an_error_are_given_and_then_the_error_is_raised() -> None:
     bench = Bench()
     bench.stream.push("thinker", TextDelta("a"))
-    bench.stream.push("code2wav", OutputError(to_info(StageError("no voice", code="mute"))))
+    bench.stream.fail(StageError("no voice", code="mute"))
     messages, error = await bench.taken()
     assert messages == [StageMessage("thinker", TextDelta("a"))]
     assert type(error) is StageError and (error.message, error.code) == ("no voice", "mute")
@@ -113,7 +111,6 @@ async def test_the_first_error_counts_and_nothing_comes_after_it() -> None:
     bench.stream.fail(StageError("first"))
     bench.stream.fail(ReplicaDiedError("second"))
     bench.stream.push("thinker", TextDelta("late"))
-    bench.stream.push("thinker", OutputError(to_info(ReplicaDiedError("third"))))
     messages, error = await bench.taken()
     assert messages == []
     assert error is not None and error.message == "first"

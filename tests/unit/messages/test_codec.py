@@ -25,7 +25,9 @@ from antiphon.messages.client import (
 from antiphon.messages.control import (
     AbortRequest,
     Counter,
+    DrainReplica,
     Joined,
+    Leave,
     Peer,
     PeerDied,
     ProcessDied,
@@ -62,6 +64,7 @@ TO_ORCHESTRATOR: list[ToOrchestrator] = [
     StageEvent("req-1", 0, "talker/1", StageEventKind.RELEASED),
     Ready("talker/1", "ipc://a", "ipc://b", "ipc://c"),
     ProcessDied("talker/1", "signal 9"),
+    DrainReplica("talker/1"),
     STATS,
 ]
 TO_REPLICA: list[ToReplica] = [
@@ -69,7 +72,8 @@ TO_REPLICA: list[ToReplica] = [
     StopRequest("req-1", 3, "aborted"),
     StopRequest("req-1", 3, "talker/0 failed it", ERROR),
     Joined(),
-    PeerDied("ipc://t"),
+    PeerDied("ipc://t", "ipc://c"),
+    Leave(),
 ]
 TO_API_SERVER: list[ToApiServer] = [
     RequestAccepted("req-1", 1, "talker/0", "ipc://t", ("thinker", "code2wav")),

@@ -18,9 +18,10 @@ from antiphon.errors import (
 from antiphon.messages.control import (
     AbortRequest,
     Counter,
+    DrainReplica,
+    Leave,
     Peer,
     PeerDied,
-    ProcessDied,
     Ready,
     RequestAccepted,
     RequestFailed,
@@ -43,6 +44,7 @@ from antiphon.transport.channel import ChannelFullError
 TEXT, AUDIO = frozenset({Modality.TEXT}), frozenset({Modality.AUDIO})
 STAGES = ("listener", "thinker", "talker", "code2wav")
 PARAMS = RequestParams(speech=SpeechParams("heart", 1.5))
+RELEASE_S = 60.0
 API = "ipc://api-server/0.control"
 Told = StartRequest | StopRequest | RequestAccepted | RequestRejected | RequestFailed | RequestReleased
 
@@ -57,12 +59,25 @@ class Bench:
     reports: list[tuple[str, StatsReport]] = field(default_factory=list)
     others: list[tuple[str, msgspec.Struct]] = field(default_factory=list)
     deaf: set[str] = field(default_factory=set)
+    ended_pids: set[int] = field(default_factory=set)
+    killed: list[str] = field(default_factory=list)
+    forgotten: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         admission = Admission(max_inflight=self.max_inflight, max_queue=self.max_queue)
-        self.orchestrator = Orchestrator(VOICE, admission, self._record)
+        self.orchestrator = Orchestrator(VOICE, admission, self, self, release_deadline_s=RELEASE_S)
 
-    def _record(self, address: str, message: msgspec.Struct) -> None:
+    def watch(self, name: str, pid: int) -> bool:
+        """A process ended before it joined if its pid is in `ended_pids`."""
+        return pid not in self.ended_pids
+
+    def kill(self, name: str) -> None:
+        self.killed.append(name)
+
+    def forget(self, address: str) -> None:
+        self.forgotten.append(address)
+
+    def send(self, address: str, message: msgspec.Struct) -> None:
         if address in self.deaf:
             raise ChannelFullError(f"{address} does not read")
         if isinstance(message, StatsReport):
@@ -72,9 +87,9 @@ class Bench:
         else:
             self.others.append((address, message))
 
-    def join(self, *replicas: str, api_servers: tuple[str, ...] = ("api-server/0",)) -> "Bench":
+    def join(self, *replicas: str, api_servers: tuple[str, ...] = ("api-server/0",), pid: int = 0) -> "Bench":
         for name in replicas:
-            self.orchestrator.handle(Ready(name, f"ipc://{name}.control", f"ipc://{name}.chunks"))
+            self.orchestrator.handle(Ready(name, f"ipc://{name}.control", f"ipc://{name}.chunks", pid=pid))
         for name in api_servers:
             self.orchestrator.handle(
                 Ready(name, f"ipc://{name}.control", f"ipc://{name}.chunks", f"ipc://{name}.client")
@@ -89,16 +104,19 @@ class Bench:
         inputs: frozenset[Modality] = TEXT,
         outputs: frozenset[Modality] = AUDIO,
         api_server: str = "api-server/0",
+        epoch: int = 0,
     ) -> None:
-        self.orchestrator.handle(SubmitRequest(request_id, api_server, task, inputs, outputs, PARAMS))
+        self.orchestrator.handle(SubmitRequest(request_id, api_server, task, inputs, outputs, PARAMS, epoch))
 
-    def event(self, request_id: str, replica: str, kind: str, error: AntiphonError | None = None) -> None:
+    def event(
+        self, request_id: str, replica: str, kind: str, error: AntiphonError | None = None, epoch: int = 0
+    ) -> None:
         info = to_info(error) if error is not None else None
-        self.orchestrator.handle(StageEvent(request_id, 0, replica, kind, info))
+        self.orchestrator.handle(StageEvent(request_id, epoch, replica, kind, info))
 
-    def release(self, request_id: str, *replicas: str) -> None:
+    def release(self, request_id: str, *replicas: str, epoch: int = 0) -> None:
         for replica in replicas:
-            self.event(request_id, replica, StageEventKind.RELEASED)
+            self.event(request_id, replica, StageEventKind.RELEASED, epoch=epoch)
 
     def taken(self) -> list[tuple[str, Told]]:
         """What was sent since the last call."""
@@ -307,7 +325,7 @@ def test_a_queued_request_whose_stage_has_died_is_rejected_when_its_turn_comes()
     bench.submit("req-1")
     bench.submit("req-2")
     bench.taken()
-    bench.orchestrator.handle(ProcessDied("code2wav/0", "signal 9"))
+    bench.orchestrator.process_ended("code2wav/0")
     bench.release("req-1", "talker/0")
     rejected = [message for _, message in bench.taken() if isinstance(message, RequestRejected)]
     assert [message.request_id for message in rejected] == ["req-2"]
@@ -383,7 +401,7 @@ def test_a_dead_replica_fails_its_own_requests_only() -> None:
     bench.submit("req-1")
     bench.submit("req-2")
     bench.taken()
-    bench.orchestrator.handle(ProcessDied("talker/1", "signal 9"))
+    bench.orchestrator.process_ended("talker/1")
     failures = [(address, m) for address, m in bench.taken() if isinstance(m, RequestFailed | StopRequest)]
     assert [(address, message.request_id) for address, message in failures] == [
         (API, "req-2"),
@@ -400,7 +418,7 @@ def test_a_dead_replica_fails_its_own_requests_only() -> None:
 
 
 def test_everybody_left_is_told_which_peer_has_died(bench: Bench) -> None:
-    bench.orchestrator.handle(ProcessDied("talker/0", "signal 9"))
+    bench.orchestrator.process_ended("talker/0")
     told = {address for address, message in bench.others if message == PeerDied("ipc://talker/0.chunks")}
     assert told == {API, *(f"ipc://{stage}/0.control" for stage in STAGES if stage != "talker")}
 
@@ -408,7 +426,7 @@ def test_everybody_left_is_told_which_peer_has_died(bench: Bench) -> None:
 def test_a_replica_that_comes_back_is_bound_again() -> None:
     bench = Bench().join("talker/0", "code2wav/0")
     bench.submit("req-1")
-    bench.orchestrator.handle(ProcessDied("talker/0", "signal 9"))
+    bench.orchestrator.process_ended("talker/0")
     bench.release("req-1", "code2wav/0")
     bench.join("talker/0", api_servers=())
     bench.submit("req-2")
@@ -423,7 +441,7 @@ def test_the_death_of_an_api_server_aborts_its_requests_only() -> None:
     for name, server in (("req-1", 0), ("req-2", 1), ("req-3", 1), ("req-4", 0)):
         bench.submit(name, api_server=f"api-server/{server}")
     bench.taken()
-    bench.orchestrator.handle(ProcessDied("api-server/1", "signal 9"))
+    bench.orchestrator.process_ended("api-server/1")
     requests = [message for _, message in bench.taken() if isinstance(message, StopRequest)]
     assert [message.request_id for message in requests] == ["req-2", "req-2"]
     assert bench.orchestrator.num_open == 3, "req-3 no longer waits"
@@ -440,6 +458,123 @@ def test_a_process_that_does_not_read_harms_nobody_else(bench: Bench) -> None:
     assert [address for address, _ in bench.taken()] == ["ipc://thinker/0.control", API]
 
 
+def test_a_process_that_does_not_read_is_killed(bench: Bench) -> None:
+    bench.deaf.add("ipc://talker/0.control")
+    bench.submit("req-1")
+    assert bench.killed == ["talker/0"]
+
+
+def test_a_replica_that_does_not_release_in_time_is_killed_and_its_death_ends_the_request(bench: Bench) -> None:
+    bench.submit("req-1")
+    bench.orchestrator.handle(AbortRequest("req-1", "its client has gone"))
+    bench.release("req-1", "talker/0")
+    bench.taken()
+    bench.orchestrator.expire(1_000.0)
+    bench.orchestrator.expire(1_000.0 + RELEASE_S)
+    assert bench.killed == []
+    bench.orchestrator.expire(1_001.0 + RELEASE_S)
+    assert bench.killed == ["code2wav/0"]
+    bench.orchestrator.process_ended("code2wav/0")
+    assert bench.taken()[-1] == (API, RequestReleased("req-1"))
+    bench.orchestrator.expire(9_000.0)
+    assert bench.killed == ["code2wav/0"] and bench.orchestrator.num_open == 0
+
+
+def test_nothing_more_is_bound_to_a_replica_that_drains_and_it_leaves_with_its_last_request() -> None:
+    bench = Bench().join("talker/0", "talker/1", "code2wav/0")
+    bench.submit("req-1")
+    bench.submit("req-2")
+    bench.orchestrator.handle(DrainReplica("talker/0"))
+    bench.taken()
+    for name in ("req-3", "req-4"):
+        bench.submit(name)
+        assert "ipc://talker/1.control" in bench.starts()
+    assert bench.counters()["replicas_live/talker"] == 1
+    bench.others.clear()
+    bench.release("req-1", "talker/0")
+    assert bench.others == [("ipc://talker/0.control", Leave())]
+    bench.orchestrator.process_ended("talker/0")
+    assert not [message for _, message in bench.taken() if isinstance(message, RequestFailed)]
+    assert "ipc://talker/0.control" in bench.forgotten
+
+
+def test_an_idle_replica_that_drains_leaves_at_once(bench: Bench) -> None:
+    bench.others.clear()
+    bench.orchestrator.handle(DrainReplica("talker/0"))
+    assert bench.others == [("ipc://talker/0.control", Leave())]
+    bench.submit("req-1")
+    assert "stage talker has no live replica" in bench.rejection("req-1").message
+
+
+def test_a_request_that_is_started_again_goes_before_those_that_wait() -> None:
+    bench = Bench(max_inflight=1, max_queue=1).join("talker/0", "code2wav/0")
+    bench.submit("req-1")
+    bench.submit("req-2")
+    bench.orchestrator.process_ended("talker/0")
+    bench.join("talker/0", api_servers=())
+    bench.orchestrator.handle(AbortRequest("req-2", "for the test's sake"))
+    bench.submit("req-3")
+    bench.submit("req-1", epoch=0)
+    rejections = [to_error(message.error) for _, message in bench.taken() if isinstance(message, RequestRejected)]
+    assert "req-1 is still in use" in rejections[-1].message
+    bench.release("req-1", "code2wav/0")
+    assert bench.starts()["ipc://talker/0.control"].request_id == "req-3"
+    bench.submit("req-4")
+    bench.submit("req-1", epoch=1)
+    bench.release("req-3", "talker/0", "code2wav/0")
+    start = bench.starts()["ipc://talker/0.control"]
+    assert (start.request_id, start.epoch) == ("req-1", 1)
+
+
+def test_a_request_that_is_started_again_waits_for_a_replica() -> None:
+    bench = Bench().join("talker/0", "code2wav/0")
+    bench.submit("req-1")
+    bench.orchestrator.process_ended("talker/0")
+    bench.release("req-1", "code2wav/0")
+    bench.taken()
+    bench.submit("req-1", epoch=1)
+    bench.submit("req-2", epoch=1)
+    assert bench.taken() == [] and bench.orchestrator.num_open == 2
+    bench.orchestrator.handle(AbortRequest("req-2", "its client has gone"))
+    assert isinstance(bench.rejection("req-2"), RequestAbortedError)
+    bench.orchestrator.handle(Ready("talker/0", "ipc://talker/0.control", "ipc://talker/0.chunks"))
+    assert {start.epoch for start in bench.starts().values()} == {1}
+    bench.event("req-1", "talker/0", StageEventKind.FAILED, StageError("late news of the first start"), epoch=0)
+    assert bench.taken() == []
+    bench.release("req-1", "talker/0", "code2wav/0", epoch=1)
+    assert bench.taken() == [(API, RequestReleased("req-1"))]
+    assert bench.orchestrator.num_open == bench.counters()["requests_inflight"] == 0
+
+
+def test_requests_that_wait_for_a_replica_go_with_their_api_server() -> None:
+    bench = Bench().join("code2wav/0")
+    bench.submit("req-1", epoch=1)
+    assert bench.orchestrator.num_open == 1
+    bench.orchestrator.process_ended("api-server/0")
+    assert bench.orchestrator.num_open == 0
+
+
+def test_the_end_of_an_earlier_process_of_a_name_does_not_touch_the_later_one() -> None:
+    bench = Bench().join("code2wav/0").join("talker/0", api_servers=(), pid=11)
+    bench.submit("req-1")
+    bench.join("talker/0", api_servers=(), pid=12)
+    bench.release("req-1", "code2wav/0")
+    bench.submit("req-2")
+    bench.taken()
+    bench.orchestrator.process_ended("talker/0", 11)
+    assert bench.taken() == []
+    bench.orchestrator.process_ended("talker/0", 12)
+    assert isinstance(bench.taken()[0][1], RequestFailed)
+
+
+def test_a_process_that_has_ended_before_it_joined_is_not_bound(bench: Bench) -> None:
+    bench.ended_pids.add(13)
+    bench.orchestrator.process_ended("talker/0")
+    bench.orchestrator.handle(Ready("talker/0", "ipc://talker/0.control", "ipc://talker/0.chunks", pid=13))
+    bench.submit("req-1")
+    assert "stage talker has no live replica" in bench.rejection("req-1").message
+
+
 def test_the_last_report_of_each_live_process_is_passed_on(bench: Bench) -> None:
     for value in (1.0, 2.0):
         bench.orchestrator.handle(StatsReport("talker/0", (Counter("steps", (), value),)))
@@ -447,7 +582,7 @@ def test_the_last_report_of_each_live_process_is_passed_on(bench: Bench) -> None
     bench.orchestrator.report()
     assert (API, StatsReport("talker/0", (Counter("steps", (), 2.0),))) in bench.reports
     assert len([report for _, report in bench.reports if report.source == "talker/0"]) == 1
-    bench.orchestrator.handle(ProcessDied("talker/0", "signal 9"))
+    bench.orchestrator.process_ended("talker/0")
     bench.reports.clear()
     bench.orchestrator.report()
     assert not [report for _, report in bench.reports if report.source == "talker/0"]

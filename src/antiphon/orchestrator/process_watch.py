@@ -1,0 +1,51 @@
+"""Watches the processes that have joined, by their kernel handles: their end is seen at once, however it came.
+
+In: names and process ids. Out: the names whose processes have ended. Does not know: requests, pools, who started them.
+"""
+
+import os
+import select
+import signal
+
+
+class ProcessWatch:
+    """Owns one pidfd per watched process. A pidfd means one process, even when its id has been given to another."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._watched: dict[int, tuple[str, int]] = {}
+
+    def fileno(self) -> int:
+        """Readable when `ended` has something to give."""
+        return self._epoll.fileno()
+
+    def watch(self, name: str, pid: int) -> bool:
+        """Watch the process from now on; False if it has ended already."""
+        try:
+            pidfd = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return False
+        self._watched[pidfd] = (name, pid)
+        self._epoll.register(pidfd, select.EPOLLIN)
+        return True
+
+    def ended(self) -> list[tuple[str, int]]:
+        """Name and id of the processes that have ended since the last call; they are not watched any more."""
+        return [self._forget(pidfd) for pidfd, _ in self._epoll.poll(0)]
+
+    def kill(self, name: str) -> None:
+        """End the process called `name` at once; nothing if it is not watched."""
+        for pidfd, (watched, _) in self._watched.items():
+            if watched == name:
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Watch nothing any more."""
+        for pidfd in list(self._watched):
+            self._forget(pidfd)
+        self._epoll.close()
+
+    def _forget(self, pidfd: int) -> tuple[str, int]:
+        self._epoll.unregister(pidfd)
+        os.close(pidfd)
+        return self._watched.pop(pidfd)

@@ -1,0 +1,55 @@
+"""ProcessWatch over real processes."""
+
+import select
+import signal
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from antiphon.orchestrator.process_watch import ProcessWatch
+
+PATIENCE_S = 10.0
+
+
+@pytest.fixture
+def watch() -> Iterator[ProcessWatch]:
+    watch = ProcessWatch()
+    yield watch
+    watch.close()
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(["sleep", "60"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def readable(watch: ProcessWatch, patience_s: float = PATIENCE_S) -> bool:
+    return bool(select.select([watch.fileno()], [], [], patience_s)[0])
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
+def test_the_end_of_a_process_is_seen_once_however_it_came(watch, sleeper, number) -> None:
+    assert watch.watch("talker/0", sleeper.pid)
+    assert not readable(watch, 0) and watch.ended() == []
+    sleeper.send_signal(number)
+    assert readable(watch)
+    assert watch.ended() == [("talker/0", sleeper.pid)]
+    assert not readable(watch, 0) and watch.ended() == []
+
+
+def test_a_process_that_has_ended_cannot_be_watched(watch) -> None:
+    process = subprocess.Popen(["true"])
+    process.wait()
+    assert not watch.watch("talker/0", process.pid)
+
+
+def test_kill_ends_the_process_of_that_name_even_if_it_is_stopped(watch, sleeper) -> None:
+    watch.watch("talker/0", sleeper.pid)
+    sleeper.send_signal(signal.SIGSTOP)
+    watch.kill("talker/1")
+    watch.kill("talker/0")
+    assert sleeper.wait(PATIENCE_S) == -signal.SIGKILL
