@@ -7,6 +7,7 @@ Does not know: transports, HTTP frameworks, models.
     |- RequestError               one request      4xx
     |  |- InvalidRequestError                      400
     |  |- RequestTooLargeError                     413
+    |  |- RequestTimeoutError                      408
     |  |- UnsupportedModalityError                 400
     |  |- UnknownModelError                        404
     |  `- RequestAbortedError                      499
@@ -56,6 +57,13 @@ class RequestTooLargeError(RequestError):
 
     http_status = 413
     default_code = "request_too_large"
+
+
+class RequestTimeoutError(RequestError):
+    """The client did not send its request within the deadline that the message names."""
+
+    http_status = 408
+    default_code = "request_timeout"
 
 
 class UnsupportedModalityError(RequestError):

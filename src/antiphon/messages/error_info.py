@@ -26,6 +26,7 @@ _KINDS = {
         errors.RequestError,
         errors.InvalidRequestError,
         errors.RequestTooLargeError,
+        errors.RequestTimeoutError,
         errors.UnsupportedModalityError,
         errors.UnknownModelError,
         errors.RequestAbortedError,

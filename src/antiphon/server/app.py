@@ -12,6 +12,7 @@ from starlette.middleware import Middleware
 from antiphon.client.engine_client import EngineClient
 from antiphon.server.chat import chat_router
 from antiphon.server.context import ServerContext
+from antiphon.server.drain import Drain, DrainGate
 from antiphon.server.edge import RequestEdge
 from antiphon.server.health import health_router
 from antiphon.server.http_errors import on_http_exception, on_validation_error
@@ -22,10 +23,10 @@ from antiphon.server.speech import speech_router
 from antiphon.server.transcription import transcription_router
 
 
-def create_app(client: EngineClient, settings: ServerSettings) -> FastAPI:
-    """The app over `client`, which must be started before the first request comes.
+def create_app(client: EngineClient, settings: ServerSettings, drain: Drain) -> FastAPI:
+    """The app over `client`, which must be started before the first request comes; `drain` ends its work.
 
-    Layers, outermost first: RequestEdge (id, one answer, counts), BodyLimit (413), the routes.
+    Layers, outermost first: RequestEdge (id, one answer, counts), DrainGate (503), BodyLimit (413, 408), the routes.
     """
     metrics = HttpMetrics(client.counters)
     catalogue = ModelCatalogue(tuple(dict.fromkeys((client.pipeline.name, *settings.model_aliases))))
@@ -33,8 +34,9 @@ def create_app(client: EngineClient, settings: ServerSettings) -> FastAPI:
     app = FastAPI(
         title="antiphon",
         middleware=[
-            Middleware(RequestEdge, metrics=metrics),
-            Middleware(BodyLimit, max_body_bytes=settings.max_body_bytes),
+            Middleware(RequestEdge, metrics=metrics, drain=drain),
+            Middleware(DrainGate, drain=drain),
+            Middleware(BodyLimit, settings=settings),
         ],
         exception_handlers={RequestValidationError: on_validation_error, HTTPException: on_http_exception},
     )
@@ -43,7 +45,7 @@ def create_app(client: EngineClient, settings: ServerSettings) -> FastAPI:
         chat_router(context),
         transcription_router(context),
         models_router(catalogue, client.pipeline.voices),
-        health_router(client),
+        health_router(client, drain),
         metrics_router(metrics),
     )
     for router in routers:

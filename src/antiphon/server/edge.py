@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from antiphon.errors import AntiphonError, RequestAbortedError
 from antiphon.ids import RequestId, new_request_id
+from antiphon.server.drain import Drain
 from antiphon.server.http_errors import error_response, internal_error_response
 from antiphon.server.metrics import HttpMetrics
 
@@ -34,9 +35,10 @@ class RequestEdge:
     connection is closed in mid-body: the only way left to tell the client that the rest is missing.
     """
 
-    def __init__(self, app: ASGIApp, *, metrics: HttpMetrics) -> None:
+    def __init__(self, app: ASGIApp, *, metrics: HttpMetrics, drain: Drain) -> None:
         self._app = app
         self._metrics = metrics
+        self._drain = drain
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -52,6 +54,8 @@ class RequestEdge:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message.get("headers", ()), (b"x-request-id", shown_id.encode())]
+                if self._drain.is_draining:
+                    message["headers"].append((b"connection", b"close"))
             await send(message)
 
         try:

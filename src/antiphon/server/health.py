@@ -1,4 +1,4 @@
-"""/health: this process answers. /ready: every stage has a live replica.
+"""/health: this process answers. /ready: every stage has a live replica, and new requests are taken.
 
 In: the engine client's count of live replicas per stage. Out: 200, or 503 naming the stages that miss one.
 Does not know: why a replica is missing.
@@ -9,10 +9,11 @@ from starlette.responses import Response
 
 from antiphon.client.engine_client import EngineClient
 from antiphon.errors import OverloadedError
+from antiphon.server.drain import Drain
 from antiphon.server.http_errors import error_response, json_response
 
 
-def health_router(client: EngineClient) -> APIRouter:
+def health_router(client: EngineClient, drain: Drain) -> APIRouter:
     """GET /health and /ready."""
     router = APIRouter()
 
@@ -22,6 +23,7 @@ def health_router(client: EngineClient) -> APIRouter:
 
     @router.get("/ready", summary="200 when every stage has a live replica, else 503")
     async def ready() -> Response:
+        drain.check()
         num_live = client.is_ready()
         missing = [stage for stage, count in num_live.items() if count == 0]
         if not missing:

@@ -1,6 +1,6 @@
-"""What one api-server refuses before any stage hears of it: bodies over a limit.
+"""What one api-server refuses before any stage hears of it: bodies that are too large or come too slowly.
 
-In: ServerSettings and ASGI messages. Out: the same messages, or one 413 in the error envelope.
+In: ServerSettings and ASGI messages. Out: the same messages, or one 413 or 408 in the error envelope.
 Does not know: routes, tasks, JSON.
 """
 
@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from antiphon.config.deploy import ServerDeploy
 from antiphon.config.pipeline import PipelineSpec
-from antiphon.errors import RequestTooLargeError
+from antiphon.errors import RequestAbortedError, RequestError, RequestTimeoutError, RequestTooLargeError
 from antiphon.server.http_errors import error_response
 
 _MIB = 1 << 20
@@ -30,6 +30,11 @@ class ServerSettings:
 
     max_body_bytes: int = 32 * _MIB
     max_audio_s: float = 1800.0
+    max_pixels: int = 32_000_000
+    max_video_frames: int = 128
+    video_frames_per_s: float = 2.0
+    client_read_deadline_s: float = 60.0
+    client_send_deadline_s: float = 300.0
     model_aliases: tuple[str, ...] = tuple(name for names in _OPENAI_NAMES.values() for name in names)
 
     @classmethod
@@ -37,11 +42,63 @@ class ServerSettings:
         """The operator's limits, and OpenAI's names for the tasks that `pipeline` has."""
         tasks = {task.name for task in pipeline.tasks}
         aliases = (name for task, names in _OPENAI_NAMES.items() if task in tasks for name in names)
-        return cls(deploy.max_body_mib * _MIB, deploy.max_audio_s, tuple(aliases))
+        return cls(
+            max_body_bytes=deploy.max_body_mib * _MIB,
+            max_audio_s=deploy.max_audio_s,
+            max_pixels=deploy.max_pixels,
+            max_video_frames=deploy.max_video_frames,
+            video_frames_per_s=deploy.video_frames_per_s,
+            client_read_deadline_s=deploy.client_read_deadline_s,
+            client_send_deadline_s=deploy.client_send_deadline_s,
+            model_aliases=tuple(aliases),
+        )
+
+
+class _Body:
+    """Owns the size and the clock of one body on its way in; `refusal` says why it is not taken, once it is not."""
+
+    def __init__(self, receive: Receive, settings: ServerSettings) -> None:
+        self.refusal: RequestError | None = None
+        self._receive = receive
+        self._settings = settings
+        self._ends_s = asyncio.get_running_loop().time() + settings.client_send_deadline_s
+        self._num_bytes = 0
+        self._is_complete = False
+
+    async def receive(self) -> Message:
+        """The next message; raises the refusal. After the body nothing is refused: the client may hang up late."""
+        if self.refusal is not None:
+            raise self.refusal
+        if self._is_complete:
+            return await self._receive()
+        try:
+            async with asyncio.timeout_at(self._ends_s):
+                message = await self._receive()
+        except TimeoutError:
+            self.refusal = RequestTimeoutError(self._too_slow())
+            raise self.refusal from None
+        self._take(message)
+        if self.refusal is not None:
+            raise self.refusal
+        return message
+
+    def _take(self, message: Message) -> None:
+        self._num_bytes += len(message.get("body", b""))
+        self._is_complete = not message.get("more_body", False)
+        if message["type"] == "http.disconnect":
+            self.refusal = RequestAbortedError(f"the client hung up after {self._num_bytes} bytes of the body")
+        elif self._num_bytes > self._settings.max_body_bytes:
+            self.refusal = _too_large(self._settings)
+
+    def _too_slow(self) -> str:
+        return (
+            f"the body was not complete in {self._settings.client_send_deadline_s:g} s, {self._num_bytes} bytes had "
+            "come; send faster or raise server.client_send_deadline_s"
+        )
 
 
 class BodyLimit:
-    """ASGI middleware: a body over `max_body_bytes` gets a 413, by its Content-Length or once it has grown so far.
+    """ASGI middleware: a body over `max_body_bytes` gets a 413, one that takes over `client_send_deadline_s` a 408.
 
     Nothing over the limit is kept. The rest of a refused body is read and dropped for a short while, so that a
     client that is still sending gets to read the answer instead of a broken connection.
@@ -50,46 +107,34 @@ class BodyLimit:
     _MAX_DROPPED_BYTES = 512 * _MIB
     _DROP_DEADLINE_S = 5.0
 
-    def __init__(self, app: ASGIApp, *, max_body_bytes: int) -> None:
+    def __init__(self, app: ASGIApp, *, settings: ServerSettings) -> None:
         self._app = app
-        self._max_body_bytes = max_body_bytes
+        self._settings = settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        if _content_length(scope) > self._max_body_bytes:
-            return await self._refuse(scope, receive, send)
-        num_bytes = 0
-
-        async def limited_receive() -> Message:
-            nonlocal num_bytes
-            message = await receive()
-            num_bytes += len(message.get("body", b""))
-            if num_bytes > self._max_body_bytes:
-                raise RequestTooLargeError(self._problem())
-            return message
+        if _content_length(scope) > self._settings.max_body_bytes:
+            return await self._refuse(_too_large(self._settings), receive, send)
+        body = _Body(receive, self._settings)
 
         async def guarded_send(message: Message) -> None:
-            if num_bytes <= self._max_body_bytes:  # else the answer is the 413 below, not what the app made of it
+            if body.refusal is None:  # else the answer is the one below, not what the app made of it
                 await send(message)
 
         try:
-            await self._app(scope, limited_receive, guarded_send)
-        except RequestTooLargeError:
-            if num_bytes <= self._max_body_bytes:
+            await self._app(scope, body.receive, guarded_send)
+        except RequestError as error:
+            if body.refusal is not error:
                 raise
-        if num_bytes > self._max_body_bytes:
-            await self._refuse(scope, receive, send)
+        if isinstance(body.refusal, RequestAbortedError):
+            raise body.refusal
+        if body.refusal is not None:
+            await self._refuse(body.refusal, receive, send)
 
-    def _problem(self) -> str:
-        return (
-            f"the body is larger than the limit of {self._max_body_bytes} bytes; "
-            "send less at once or raise server.max_body_mib"
-        )
-
-    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Sends the whole 413, then drops what is still coming, then ends the response: uvicorn reads until then."""
-        response = error_response(RequestTooLargeError(self._problem()))
+    async def _refuse(self, error: RequestError, receive: Receive, send: Send) -> None:
+        """Sends the whole answer, then drops what still comes, then ends the response: uvicorn reads until then."""
+        response = error_response(error)
         response.headers["connection"] = "close"
         await send({"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers})
         await send({"type": "http.response.body", "body": bytes(response.body), "more_body": True})
@@ -107,6 +152,13 @@ class BodyLimit:
             if not message.get("more_body", False):
                 return
             num_dropped += len(message["body"])
+
+
+def _too_large(settings: ServerSettings) -> RequestTooLargeError:
+    return RequestTooLargeError(
+        f"the body is larger than the limit of {settings.max_body_bytes} bytes; "
+        "send less at once or raise server.max_body_mib"
+    )
 
 
 def _content_length(scope: Scope) -> int:

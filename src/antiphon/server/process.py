@@ -1,4 +1,4 @@
-"""An api-server's process: an engine client and uvicorn on the launcher's listening socket.
+"""An api-server's process: an engine client and uvicorn on the launcher's listening socket, until SIGTERM.
 
 In: a Bootstrap with an inherited listening socket. Out: HTTP. Does not know: routes (see app.py).
 """
@@ -16,7 +16,12 @@ from antiphon.client.factory import make_engine_client
 from antiphon.messages.bootstrap import Bootstrap
 from antiphon.process import ChildProcess
 from antiphon.server.app import create_app
+from antiphon.server.connection import ConnectionConfig
+from antiphon.server.drain import Drain
 from antiphon.server.limits import ServerSettings
+
+_FLUSH_S = 2
+"""How long the last bytes of finished responses have to leave."""
 
 
 class _Server(uvicorn.Server):
@@ -29,32 +34,25 @@ class _Server(uvicorn.Server):
 
 
 async def serve(bootstrap: Bootstrap, child: ChildProcess) -> None:
-    """Serve until SIGTERM; open requests get `timeouts.drain_s` to finish."""
-    config = bootstrap.config
+    """Serve until SIGTERM; open requests get `timeouts.drain_s` to finish, new ones a 503."""
     with child.reporting_failure():
         client = make_engine_client(bootstrap)
         await client.startup()
-        app = create_app(client, ServerSettings.from_deploy(config.server, client.pipeline))
-        uvicorn_config = uvicorn.Config(
-            app,
-            loop="none",
-            http="httptools",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            timeout_graceful_shutdown=int(config.timeouts.drain_s),
-        )
-        uvicorn_config.load()
-        server = _Server(uvicorn_config)
+        settings, drain = ServerSettings.from_deploy(bootstrap.config.server, client.pipeline), Drain()
+        config = ConnectionConfig(create_app(client, settings, drain), settings)
+        config.load()
+        server = _Server(config)
         listener = socket.socket(fileno=bootstrap.listen_fd)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: _stop(server))
+    stopping = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
     child.ready()
-    await server.serve(sockets=[listener])
-    await client.close()
-
-
-def _stop(server: uvicorn.Server) -> None:
+    await stopping.wait()
+    await drain.finish(bootstrap.config.timeouts.drain_s, client.fail_all)
+    config.timeout_graceful_shutdown = _FLUSH_S
     server.should_exit = True
+    await serving
+    await client.close()
 
 
 def main(bootstrap: Bootstrap, child: ChildProcess) -> None:

@@ -16,6 +16,7 @@ from antiphon.messages.client import AudioChunk, OutputEnd, TextDelta, Usage
 from antiphon.messages.control import Counter
 from antiphon.messages.tasks import ChatInput, TaskInput
 from antiphon.server.app import create_app
+from antiphon.server.drain import Drain
 from antiphon.server.limits import ServerSettings
 
 SAMPLE_RATE = 24_000
@@ -27,7 +28,11 @@ PIPELINE = PipelineSpec(
     edges=(),
     tasks=(
         TaskSpec("speech", {Modality.TEXT: "code2wav"}, {Modality.AUDIO: "code2wav"}),
-        TaskSpec("chat", {Modality.TEXT: "thinker"}, {Modality.TEXT: "thinker", Modality.AUDIO: "code2wav"}),
+        TaskSpec(
+            "chat",
+            {Modality.TEXT: "thinker", Modality.AUDIO: "listener"},
+            {Modality.TEXT: "thinker", Modality.AUDIO: "code2wav"},
+        ),
         TaskSpec("transcription", {Modality.AUDIO: "listener"}, {Modality.TEXT: "listener"}),
     ),
     frontend="nowhere:Frontend",
@@ -167,8 +172,13 @@ def client() -> ScriptedClient:
 
 
 @pytest.fixture
-def app(client: ScriptedClient) -> FastAPI:
-    return create_app(client, ServerSettings(max_body_bytes=100_000))
+def drain() -> Drain:
+    return Drain()
+
+
+@pytest.fixture
+def app(client: ScriptedClient, drain: Drain) -> FastAPI:
+    return create_app(client, ServerSettings(max_body_bytes=100_000), drain)
 
 
 @pytest.fixture

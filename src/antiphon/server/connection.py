@@ -1,0 +1,164 @@
+"""One HTTP connection: uvicorn's protocol, with deadlines for a client that does not read and one that does not send.
+
+In: bytes, and the transport's word that bytes wait. Out: uvicorn's requests; a reset once the client's time is up.
+Does not know: routes, bodies, tasks.
+"""
+
+import asyncio
+import logging
+import socket
+import struct
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from antiphon.errors import InvalidRequestError
+from antiphon.ids import new_request_id
+from antiphon.server.http_errors import error_response
+from antiphon.server.limits import ServerSettings
+
+_log = logging.getLogger(__name__)
+_CHECK_S = 1.0
+_BODY_GRACE_S = 10.0
+"""How much longer than BodyLimit, which answers with a 408, the connection waits for a body before it is reset."""
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+
+
+class ConnectionConfig(uvicorn.Config):
+    """uvicorn's settings of an api-server, and the operator's deadlines. Use it with uvicorn.Server and `sockets`."""
+
+    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
+        super().__init__(app, loop="none", http=Connection, lifespan="off", log_config=None, access_log=False)
+        self.settings = settings
+
+
+class Connection(HttpToolsProtocol):
+    """Owns two clocks: one runs while bytes wait for the client, the other while a request is on its way in.
+
+    Bytes wait in the transport only while the kernel takes no more: at most one ASGI message, and what sends the next
+    one waits. So the first clock also bounds a response whose last byte has been handed over, and one that is made
+    while it is sent. When the connection is reset, uvicorn tells the request that its client has gone.
+    """
+
+    def __init__(
+        self,
+        config: ConnectionConfig,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._read_deadline_s = config.settings.client_read_deadline_s
+        self._send_deadline_s = config.settings.client_send_deadline_s
+        self._num_unread_bytes = 0
+        self._unread_since_s = 0.0
+        self._read_clock: asyncio.TimerHandle | None = None
+        self._send_clock: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Waits for the first request from now on."""
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(high=0)
+        self._start_send_clock(self._send_deadline_s)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing is waited for any more."""
+        self._stop_read_clock()
+        self._stop_send_clock()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """A first byte after a response begins a request, whatever it is."""
+        if self._send_clock is None and (self.cycle is None or self.cycle.response_complete):
+            self._start_send_clock(self._send_deadline_s)
+        super().data_received(data)
+
+    def on_message_begin(self) -> None:
+        """A request's first byte."""
+        self._start_send_clock(self._send_deadline_s)
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """The head is here; the body has as much time again."""
+        self._start_send_clock(self._send_deadline_s + _BODY_GRACE_S)
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """The whole request is here."""
+        self._stop_send_clock()
+        super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        """Bytes wait for the client."""
+        super().pause_writing()
+        self._num_unread_bytes = self.transport.get_write_buffer_size()
+        self._unread_since_s = self.loop.time()
+        self._check_later()
+
+    def resume_writing(self) -> None:
+        """The client has everything."""
+        self._stop_read_clock()
+        super().resume_writing()
+
+    def send_400_response(self, msg: str) -> None:
+        """Bytes that are no HTTP: an envelope as for every error, unless a response is on its way already."""
+        if self.cycle is None or self.cycle.response_complete:
+            response = error_response(InvalidRequestError(msg, code="invalid_http"))
+            response.headers["x-request-id"] = new_request_id()
+            response.headers["connection"] = "close"
+            head = b"".join(b"%b: %b\r\n" % header for header in response.raw_headers)
+            self.transport.write(STATUS_LINE[400] + head + b"\r\n" + bytes(response.body))
+        self.transport.close()
+
+    def _check_later(self) -> None:
+        left_s = self._unread_since_s + self._read_deadline_s - self.loop.time()
+        self._read_clock = self.loop.call_later(min(_CHECK_S, max(0.0, left_s)), self._check_reading)
+
+    def _check_reading(self) -> None:
+        num_bytes = self.transport.get_write_buffer_size()
+        if num_bytes < self._num_unread_bytes:
+            self._num_unread_bytes, self._unread_since_s = num_bytes, self.loop.time()
+        if self.loop.time() - self._unread_since_s < self._read_deadline_s:
+            return self._check_later()
+        _log.warning(
+            "req=%s: its client has taken no byte for %g s while %d bytes wait for it; the connection is reset; "
+            "raise server.client_read_deadline_s for clients that pause longer",
+            *(self._request_id(), self._read_deadline_s, num_bytes),
+        )
+        self._reset()
+
+    def _send_expired(self) -> None:
+        if self.flow.read_paused:  # it may have sent all of it: we do not look
+            return self._start_send_clock(self._send_deadline_s)
+        _log.warning(
+            "req=%s: its client (%s) did not send the whole request in %g s; the connection is reset; "
+            "raise server.client_send_deadline_s for slower clients",
+            *(self._request_id(), self.client, self._send_deadline_s),
+        )
+        self._reset()
+
+    def _reset(self) -> None:
+        """Close at once, and let the kernel drop what it still holds for this client."""
+        self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        self.transport.abort()
+
+    def _request_id(self) -> str:
+        """The last request on this connection, "none" before the first one's head."""
+        return "none" if self.cycle is None else str(self.cycle.scope["state"].get("request_id", "none"))
+
+    def _start_send_clock(self, time_s: float) -> None:
+        self._stop_send_clock()
+        self._send_clock = self.loop.call_later(time_s, self._send_expired)
+
+    def _stop_send_clock(self) -> None:
+        if self._send_clock is not None:
+            self._send_clock.cancel()
+            self._send_clock = None
+
+    def _stop_read_clock(self) -> None:
+        if self._read_clock is not None:
+            self._read_clock.cancel()
+            self._read_clock = None

@@ -1,0 +1,213 @@
+"""Clients that do not read and clients that do not send, on real sockets under uvicorn: their time is bounded."""
+
+import asyncio
+import json
+import logging
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+import uvicorn
+
+from antiphon.server.app import create_app
+from antiphon.server.connection import ConnectionConfig
+from antiphon.server.drain import Drain
+from antiphon.server.limits import ServerSettings
+from tests.unit.server.conftest import ScriptedClient, audio, end, text
+
+pytestmark = pytest.mark.anyio
+DEADLINE_S = 0.4
+NUM_SAMPLES = 2_000_000  # 4 MB: more than the kernel takes for a client that does not read
+SPEECH = {"model": "voice", "input": "Hi.", "response_format": "pcm"}
+CHAT = {"model": "voice", "messages": [{"role": "user", "content": "Hi."}]}
+SPOKEN = {"modalities": ["text", "audio"], "audio": {"voice": "alloy", "format": "pcm16"}}
+
+
+@asynccontextmanager
+async def served(client: ScriptedClient, **limits: float) -> AsyncIterator[uvicorn.Server]:
+    """The app over `client` on a port of its own."""
+    settings = ServerSettings(**limits)
+    config = ConnectionConfig(create_app(client, settings, Drain()), settings)
+    config.load()
+    server, listener = uvicorn.Server(config), socket.create_server(("127.0.0.1", 0))
+    listener.setblocking(False)
+    serving = asyncio.create_task(server._serve(sockets=[listener]))
+    assert await eventually(lambda: server.started)
+    try:
+        yield server
+    finally:
+        server.should_exit = server.force_exit = True
+        await serving
+
+
+async def eventually(check: Callable[[], bool], timeout_s: float = 5.0) -> bool:
+    for _ in range(int(timeout_s / 0.01)):
+        if check():
+            return True
+        await asyncio.sleep(0.01)
+    return False
+
+
+async def open_socket(server: uvicorn.Server, receive_bytes: int = 0) -> socket.socket:
+    """A connected socket that nobody reads; receive_bytes: how little the kernel shall take for it."""
+    client = socket.socket()
+    if receive_bytes:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+    client.setblocking(False)
+    address = server.servers[0].sockets[0].getsockname()
+    await asyncio.get_running_loop().sock_connect(client, address)
+    return client
+
+
+def post(path: str, body: dict, *headers: str) -> bytes:
+    data = json.dumps(body).encode()
+    lines = [f"POST {path} HTTP/1.1", "Host: here", "Content-Type: application/json", f"Content-Length: {len(data)}"]
+    return "\r\n".join([*lines, *headers, "", ""]).encode() + data
+
+
+async def send(client: socket.socket, data: bytes) -> None:
+    await asyncio.get_running_loop().sock_sendall(client, data)
+
+
+async def read_to_end(client: socket.socket) -> bytes:
+    """Everything until the connection is closed or reset."""
+    received = b""
+    async with asyncio.timeout(5):
+        try:
+            while data := await asyncio.get_running_loop().sock_recv(client, 1 << 20):
+                received += data
+        except ConnectionResetError:
+            pass
+    return received
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [r.getMessage() for r in caplog.records if r.name.startswith("antiphon") and r.levelno == logging.WARNING]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "has_finished"),
+    [
+        ("/v1/audio/speech", SPEECH, False),
+        ("/v1/audio/speech", {**SPEECH, "stream_format": "sse"}, False),
+        ("/v1/audio/speech", SPEECH, True),
+        ("/v1/chat/completions", {**CHAT, **SPOKEN, "stream": True}, True),
+        ("/v1/chat/completions", {**CHAT, **SPOKEN}, True),
+    ],
+    ids=["bytes", "events", "bytes, stages have finished", "events, stages have finished", "whole answer"],
+)
+async def test_a_client_that_takes_no_byte_is_cut_off_and_its_request_aborted(client, caplog, path, body, has_finished):
+    client.script = [audio(NUM_SAMPLES), audio(NUM_SAMPLES)]
+    if has_finished:
+        client.script += [text("Hi."), end("thinker"), end("code2wav")][0 if "chat" in path else 2 :]
+    async with served(client, client_read_deadline_s=DEADLINE_S) as server:
+        stuck = await open_socket(server, receive_bytes=4096)
+        await send(stuck, post(path, body, "x-request-id: mine"))
+        assert await eventually(lambda: len(client.request_ids) == 1)
+        assert await eventually(lambda: not server.server_state.connections)
+        assert await eventually(lambda: not server.server_state.tasks)
+        stuck.close()
+    assert client.aborted == ([] if has_finished else client.request_ids)
+    (line,) = (line for line in warnings(caplog) if "has taken no byte" in line)
+    for part in (client.request_ids[0], f"for {DEADLINE_S:g} s", " bytes wait", "server.client_read_deadline_s"):
+        assert part in line
+
+
+async def test_a_client_that_reads_slowly_but_reads_is_served_to_the_end(client, caplog):
+    client.script = [audio(NUM_SAMPLES), end("code2wav")]
+    async with served(client, client_read_deadline_s=DEADLINE_S) as server:
+        slow = await open_socket(server, receive_bytes=65_536)
+        await send(slow, post("/v1/audio/speech", SPEECH, "Connection: close"))
+        received, began_s = 0, asyncio.get_running_loop().time()
+        while data := await asyncio.get_running_loop().sock_recv(slow, 131_072):
+            received += len(data)
+            await asyncio.sleep(0.03)
+        assert asyncio.get_running_loop().time() - began_s > 2 * DEADLINE_S
+        assert received > 2 * NUM_SAMPLES
+        slow.close()
+    assert not warnings(caplog)
+
+
+async def whole_head_no_body(server: uvicorn.Server, client: socket.socket) -> None:
+    await send(client, post("/v1/audio/speech", SPEECH)[:-5])
+
+
+async def one_byte_at_a_time(server: uvicorn.Server, client: socket.socket) -> None:
+    head, _, body = post("/v1/audio/speech", SPEECH).partition(b"\r\n\r\n")
+    await send(client, head + b"\r\n\r\n")
+    for byte in body[:20]:
+        await send(client, bytes([byte]))
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("sends", [whole_head_no_body, one_byte_at_a_time])
+async def test_a_body_that_does_not_come_is_a_408_that_names_the_setting(
+    client, monkeypatch, sends: Callable[[uvicorn.Server, socket.socket], Awaitable[None]]
+):
+    monkeypatch.setattr("antiphon.server.limits.BodyLimit._DROP_DEADLINE_S", 0.2)
+    async with served(client, client_send_deadline_s=DEADLINE_S) as server:
+        slow = await open_socket(server)
+        await sends(server, slow)
+        head, _, body = (await read_to_end(slow)).partition(b"\r\n\r\n")
+        slow.close()
+        assert await eventually(lambda: not server.server_state.connections)
+    assert head.startswith(b"HTTP/1.1 408 ")
+    assert b"connection: close" in head
+    assert b"x-request-id: req-" in head
+    assert b'"code":"request_timeout"' in body
+    assert b"server.client_send_deadline_s" in body
+    assert client.request_ids == []
+
+
+@pytest.mark.parametrize("sent", [b"", b"\r\n", b"POST /v1/audio/sp", b"GET /health HTTP/1.1\r\nHost: a\r\nA: "])
+async def test_a_head_that_does_not_come_ends_its_connection(client, caplog, sent):
+    async with served(client, client_send_deadline_s=DEADLINE_S) as server:
+        silent = await open_socket(server)
+        await send(silent, sent)
+        assert await read_to_end(silent) == b""
+        silent.close()
+        assert not server.server_state.connections
+    (line,) = warnings(caplog)
+    assert "server.client_send_deadline_s" in line
+
+
+async def test_a_client_that_goes_on_sending_slowly_after_its_answer_is_cut_off(client, monkeypatch):
+    monkeypatch.setattr("antiphon.server.connection._BODY_GRACE_S", 0.3)
+    async with served(client, client_send_deadline_s=DEADLINE_S) as server:
+        slow = await open_socket(server)
+        await send(slow, b"POST /nowhere HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n")
+        dribbled = 0
+        try:
+            while dribbled < 200:
+                await send(slow, b"x")
+                dribbled += 1
+                await asyncio.sleep(0.02)
+        except (ConnectionResetError, BrokenPipeError):
+            pass
+        slow.close()
+        assert not server.server_state.connections
+    assert 10 < dribbled < 200
+
+
+async def test_a_body_that_takes_long_but_less_than_its_deadline_is_served(client):
+    client.script = [audio(10), end("code2wav")]
+    async with served(client, client_send_deadline_s=2.0) as server:
+        slow = await open_socket(server)
+        request = post("/v1/audio/speech", SPEECH, "Connection: close")
+        for byte in request:
+            await send(slow, bytes([byte]))
+            await asyncio.sleep(0.001)
+        assert (await read_to_end(slow)).startswith(b"HTTP/1.1 200 ")
+        slow.close()
+
+
+async def test_bytes_that_are_no_http_get_an_envelope_with_an_id(client):
+    async with served(client) as server:
+        strange = await open_socket(server)
+        await send(strange, b"\x16\x03\x01 this is TLS\r\n\r\n")
+        head, _, body = (await read_to_end(strange)).partition(b"\r\n\r\n")
+        strange.close()
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert b"x-request-id: req-" in head
+    assert json.loads(body)["error"]["code"] == "invalid_http"
