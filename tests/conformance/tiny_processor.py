@@ -1,12 +1,13 @@
 """A processor for the tiny checkpoint: a vocabulary of words w0, w1, ..., the marks, and 16 mel bins.
 
-In: the checkpoint directory. Out: the files that a published checkpoint has, as far as sound and text need them.
+In: the checkpoint directory. Out: the files that a published checkpoint has.
 Does not know: antiphon.
 """
 
 import json
 from pathlib import Path
 
+import numpy as np
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, WhisperFeatureExtractor
 
@@ -38,11 +39,24 @@ _TEMPLATE = """{%- for message in messages -%}
 {%- for part in message.content -%}
 {%- if part.type == 'audio' -%}{{- '<|audio_start|><|audio_pad|><|audio_end|>' -}}
 {%- elif part.type == 'image' -%}{{- '<|vision_start|><|image_pad|><|vision_end|>' -}}
+{%- elif part.type == 'video' -%}{{- '<|vision_start|><|video_pad|><|vision_end|>' -}}
 {%- else -%}{{- part.text -}}{%- endif -%}
 {%- endfor -%}
 {{- '<|im_end|>\n' -}}
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{- '<|im_start|>assistant\n' -}}{%- endif -%}"""
+
+
+PICTURES = {
+    "image_processor_type": "Qwen2VLImageProcessor",
+    "patch_size": 4,
+    "merge_size": 2,
+    "temporal_patch_size": 2,
+    "min_pixels": 64,
+    "max_pixels": 4096,
+    "image_mean": [0.5, 0.5, 0.5],
+    "image_std": [0.5, 0.5, 0.5],
+}
 
 
 def text_of(token_ids: list[int]) -> str:
@@ -64,5 +78,7 @@ def save_processor(path: Path) -> None:
     )
     fast.add_special_tokens({"additional_special_tokens": ["<|im_start|>"]}, replace_extra_special_tokens=False)
     fast.save_pretrained(path)
-    WhisperFeatureExtractor(feature_size=tiny.MEL_BINS, return_attention_mask=True).save_pretrained(path)
+    extractor = WhisperFeatureExtractor(feature_size=tiny.MEL_BINS, return_attention_mask=True)
+    described = extractor.to_dict() | PICTURES  # one file for both, as published
+    (path / "preprocessor_config.json").write_text(json.dumps(described, default=np.ndarray.tolist))
     (path / "chat_template.json").write_text(json.dumps({"chat_template": _TEMPLATE}))

@@ -14,6 +14,7 @@ def make_engine_client(bootstrap: Bootstrap) -> EngineClient:
     """The client of the process that `bootstrap` describes."""
     config = bootstrap.config
     pipeline = load_pipeline(bootstrap.pipeline)
-    limits = FrontendLimits(config.server.max_text_chars, config.server.max_audio_s)
+    server = config.server
+    limits = FrontendLimits(server.max_text_chars, server.max_audio_s, server.max_pixels, server.max_video_frames)
     connector = make_connector(config.connector.kind, bootstrap.connector_address, config.connector.arena_mib << 20)
     return EngineClient(bootstrap.name, pipeline, load_frontend(pipeline, limits), connector, bootstrap)

@@ -19,6 +19,8 @@ class FrontendLimits:
 
     max_text_chars: int
     max_audio_s: float
+    max_pixels: int
+    max_video_frames: int
 
 
 class Frontend(Protocol):

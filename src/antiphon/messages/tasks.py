@@ -24,23 +24,65 @@ class SpeechInput:
 
 
 @dataclass(frozen=True)
+class Sound:
+    """A spoken part of a turn. samples: float32 mono 16 kHz [samples]."""
+
+    samples: np.ndarray
+
+
+@dataclass(frozen=True)
+class Picture:
+    """pixels: uint8 RGB [height, width, 3]."""
+
+    pixels: np.ndarray
+
+
+@dataclass(frozen=True)
+class Video:
+    """frames: uint8 RGB [frames, height, width, 3]; frames_per_s of them show a second.
+
+    sound: float32 mono 16 kHz [samples], or None; heard only if ChatInput.use_audio_in_video is set.
+    """
+
+    frames: np.ndarray
+    frames_per_s: float
+    sound: np.ndarray | None = None
+
+
+ChatPart = str | Sound | Picture | Video
+
+
+@dataclass(frozen=True)
 class ChatMessage:
-    """One turn. `audio`: float32 mono 16 kHz [samples] of a spoken turn, which a listener transcribes."""
+    """One turn: its text, or its parts in the order in which the model shall read, hear and see them."""
 
     role: str
-    text: str = ""
-    audio: np.ndarray | None = None
+    content: str | tuple[ChatPart, ...] = ""
+
+    @property
+    def parts(self) -> tuple[ChatPart, ...]:
+        """The content as parts."""
+        return (self.content,) if isinstance(self.content, str) else self.content
+
+    @property
+    def text(self) -> str:
+        """The written parts, a line each."""
+        return "\n".join(part for part in self.parts if isinstance(part, str))
 
 
 @dataclass(frozen=True)
 class ChatInput:
-    """A conversation to be continued. `audio_out` asks for speech beside the text."""
+    """A conversation to be continued. `audio_out` asks for speech beside the text.
+
+    use_audio_in_video: hear the videos' own sound, in time with their frames.
+    """
 
     messages: tuple[ChatMessage, ...]
     sampling: SamplingParams = field(default_factory=SamplingParams)
     audio_out: bool = False
     voice: str = ""
     speed: float = 1.0
+    use_audio_in_video: bool = False
 
 
 @dataclass(frozen=True)

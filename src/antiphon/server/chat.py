@@ -14,7 +14,7 @@ from antiphon.client.output_stream import OutputStream
 from antiphon.config.pipeline import Modality
 from antiphon.messages.client import AudioChunk, OutputEnd, TextDelta
 from antiphon.server.chat_answer import AnswerHead, ChunkWriter, Json, completion
-from antiphon.server.chat_input import chat_input, has_audio
+from antiphon.server.chat_input import chat_input, has_media
 from antiphon.server.context import ServerContext
 from antiphon.server.edge import request_id_of
 from antiphon.server.http_errors import json_response
@@ -40,11 +40,11 @@ def chat_router(context: ServerContext) -> APIRouter:
 
 
 async def _submit(context: ServerContext, body: ChatRequest, head: AnswerHead) -> OutputStream:
-    max_audio_s = context.settings.max_audio_s
-    if has_audio(body):
-        conversation = await asyncio.to_thread(chat_input, body, max_audio_s=max_audio_s)
+    taken = frozenset(context.client.pipeline.task("chat").entries)
+    if has_media(body):
+        conversation = await asyncio.to_thread(chat_input, body, context.settings, taken)
     else:
-        conversation = chat_input(body, max_audio_s=max_audio_s)
+        conversation = chat_input(body, context.settings, taken)
     return await context.client.submit(conversation, request_id=head.request_id)
 
 

@@ -1,38 +1,72 @@
 """A chat request's conversation and sampling as the runtime's ChatInput.
 
-In: a validated ChatRequest. Out: a ChatInput with decoded audio, or an error that names the message and part.
+In: a validated ChatRequest. Out: a ChatInput with decoded media, or an error that names the message and part.
 Does not know: HTTP, prompts, tokens.
 """
 
-import base64
-import binascii
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TypeVar, assert_never
 
 import msgspec
-import numpy as np
 
+from antiphon.config.pipeline import Modality
 from antiphon.errors import InvalidRequestError, RequestError, UnsupportedModalityError
 from antiphon.messages.params import SamplingParams
-from antiphon.messages.tasks import ChatInput, ChatMessage
+from antiphon.messages.tasks import ChatInput, ChatMessage, ChatPart, Picture, Sound, Video
 from antiphon.server.audio_decode import decode_audio
-from antiphon.server.schema import ChatRequest, ContentPart, RequestMessage
+from antiphon.server.data_url import base64_bytes, data_url_bytes, is_data_url
+from antiphon.server.limits import ServerSettings
+from antiphon.server.media_decode import VideoLimits, decode_picture, decode_video
+from antiphon.server.schema import ChatRequest, ContentPart, DataUrl, InputAudio, RequestMessage
+
+_Field = TypeVar("_Field", InputAudio, DataUrl)
+_MODALITY = {"input_audio": Modality.AUDIO, "image_url": Modality.IMAGE, "video_url": Modality.VIDEO}
+_NOT_TAKEN = {
+    Modality.AUDIO: "this pipeline does not hear sound",
+    Modality.IMAGE: "this pipeline does not see pictures",
+    Modality.VIDEO: "this pipeline does not see videos",
+}
 
 
-def chat_input(body: ChatRequest, *, max_audio_s: float) -> ChatInput:
-    """The conversation as a value. CPU work if there is audio in it: call it off the event loop then."""
+def chat_input(body: ChatRequest, settings: ServerSettings, taken: frozenset[Modality]) -> ChatInput:
+    """The conversation as a value; `taken` is what the pipeline's chat can take in.
+
+    CPU work if there are media in it: call it off the event loop then.
+    """
+    _check(body, taken)
+    reader = _PartReader(settings, use_audio_in_video=body.mm_processor_kwargs.use_audio_in_video)
     return ChatInput(
-        messages=tuple(
-            _message(message, f"messages[{index}]", max_audio_s) for index, message in enumerate(body.messages)
-        ),
+        messages=tuple(_message(message, f"messages[{index}]", reader) for index, message in enumerate(body.messages)),
         sampling=_sampling(body),
         audio_out=body.audio_out,
         voice=body.audio.voice,
         speed=body.audio.speed,
+        use_audio_in_video=body.mm_processor_kwargs.use_audio_in_video,
     )
 
 
-def has_audio(body: ChatRequest) -> bool:
-    """True if some message has a spoken part."""
-    return any(part.type == "input_audio" for message in body.messages for part in message.content)
+def has_media(body: ChatRequest) -> bool:
+    """True if some message has more than text."""
+    return any(part.type in _MODALITY for message in body.messages for part in message.content)
+
+
+def _check(body: ChatRequest, taken: frozenset[Modality]) -> None:
+    """What can be refused before anything is decoded."""
+    for index, message in enumerate(body.messages):
+        where = f"messages[{index}]"
+        if message.audio is not None and not message.content:
+            raise InvalidRequestError(
+                f"`{where}.audio`: this server keeps no audio of earlier answers; send its transcript as `content`",
+                param=f"{where}.audio",
+            )
+        if message.role == "user" and not message.content:
+            raise InvalidRequestError(f"`{where}.content` is required", param=f"{where}.content", code="missing_field")
+        for number, part in enumerate(message.content):
+            modality = _MODALITY.get(part.type, Modality.TEXT)
+            if modality not in taken and modality is not Modality.TEXT:
+                place = f"{where}.content[{number}]"
+                raise UnsupportedModalityError(f"`{place}`: {_NOT_TAKEN[modality]}", param=place)
 
 
 def _sampling(body: ChatRequest) -> SamplingParams:
@@ -50,38 +84,74 @@ def _sampling(body: ChatRequest) -> SamplingParams:
     return msgspec.structs.replace(SamplingParams(), stop=tuple(body.stop), ignore_eos=body.ignore_eos, **named)
 
 
-def _message(message: RequestMessage, where: str, max_audio_s: float) -> ChatMessage:
-    if message.audio is not None and not message.content:
-        raise InvalidRequestError(
-            f"`{where}.audio`: this server keeps no audio of earlier answers; send its transcript as `content`",
-            param=f"{where}.audio",
-        )
-    if message.role == "user" and not message.content:
-        raise InvalidRequestError(f"`{where}.content` is required", param=f"{where}.content", code="missing_field")
-    texts, sounds = [], []
-    for index, part in enumerate(message.content):
-        place = f"{where}.content[{index}]"
+def _message(message: RequestMessage, where: str, reader: "_PartReader") -> ChatMessage:
+    parts = tuple(reader.read(part, f"{where}.content[{index}]") for index, part in enumerate(message.content))
+    return ChatMessage("system" if message.role == "developer" else message.role, parts)
+
+
+class _PartReader:
+    """Owns what is left of the request's pixels and frames."""
+
+    def __init__(self, settings: ServerSettings, *, use_audio_in_video: bool) -> None:
+        self._settings = settings
+        self._use_audio_in_video = use_audio_in_video
+        self._pixels_left = settings.max_pixels
+        self._frames_left = settings.max_video_frames
+
+    def read(self, part: ContentPart, place: str) -> ChatPart:
+        """The part, decoded; errors name its place in the body."""
         match part.type:
             case "text":
-                texts.append(part.text)
+                return part.text
             case "input_audio":
-                sounds.append(_samples(part, f"{place}.input_audio", max_audio_s))
+                sound = _present(part.input_audio, f"{place}.input_audio")
+                with _named(f"{place}.input_audio.data"):
+                    return self._sound(sound.data)
             case "image_url":
-                raise UnsupportedModalityError(f"`{place}`: this pipeline does not see pictures", param=place)
-    role = "system" if message.role == "developer" else message.role
-    return ChatMessage(role, "\n".join(texts), np.concatenate(sounds) if sounds else None)
+                picture = _present(part.image_url, f"{place}.image_url")
+                with _named(f"{place}.image_url.url"):
+                    return self._picture(picture.url)
+            case "video_url":
+                video = _present(part.video_url, f"{place}.video_url")
+                with _named(f"{place}.video_url.url"):
+                    return self._video(video.url)
+            case _:
+                assert_never(part.type)
+
+    def _sound(self, text: str) -> Sound:
+        data = data_url_bytes(text) if is_data_url(text) else base64_bytes(text)
+        return Sound(decode_audio(data, max_duration_s=self._settings.max_audio_s))
+
+    def _picture(self, url: str) -> Picture:
+        pixels = decode_picture(data_url_bytes(url), max_pixels=self._pixels_left)
+        self._pixels_left -= pixels.size // 3
+        return Picture(pixels)
+
+    def _video(self, url: str) -> Video:
+        settings = self._settings
+        limits = VideoLimits(
+            settings.video_frames_per_s,
+            self._frames_left,
+            self._pixels_left,
+            max_frame_pixels=max(1, settings.max_pixels // settings.max_video_frames),
+        )
+        max_sound_s = settings.max_audio_s if self._use_audio_in_video else None
+        video = decode_video(data_url_bytes(url), limits, max_sound_s=max_sound_s)
+        self._frames_left -= len(video.frames)
+        self._pixels_left -= video.frames.size // 3
+        return video
 
 
-def _samples(part: ContentPart, where: str, max_audio_s: float) -> np.ndarray:
-    """float32 mono 16 kHz [samples]."""
-    if part.input_audio is None:
+def _present(field: _Field | None, where: str) -> _Field:
+    if field is None:
         raise InvalidRequestError(f"`{where}` is required", param=where, code="missing_field")
-    param = f"{where}.data"
+    return field
+
+
+@contextmanager
+def _named(param: str) -> Iterator[None]:
+    """Errors inside name the field that they are about."""
     try:
-        data = base64.b64decode(part.input_audio.data, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise InvalidRequestError(f"`{param}` is not base64: {error}", param=param) from error
-    try:
-        return decode_audio(data, max_duration_s=max_audio_s)
+        yield
     except RequestError as error:
         raise type(error)(f"`{param}`: {error.message}", param=param, code=error.code) from error

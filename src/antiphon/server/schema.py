@@ -95,16 +95,28 @@ class SpeechRequest(OpenAiBody):
 class InputAudio(OpenAiBody):
     """A spoken part of a message."""
 
-    data: str = Field(description="Base64 of an audio file.")
+    data: str = Field(description="Base64 of an audio file, or a `data:` URL with it.")
     format: str = Field(default="wav", description="Its format; the file's own header decides.")
 
 
-class ContentPart(OpenAiBody):
-    """One part of a message: text, audio, or a picture."""
+class DataUrl(OpenAiBody):
+    """A picture or video."""
 
-    type: Literal["text", "input_audio", "image_url"] = Field(description="Which of the other fields is set.")
+    url: str = Field(description="A `data:` URL with the file in base64; this server fetches nothing.")
+
+
+class ContentPart(OpenAiBody):
+    """One part of a message: text, sound, a picture or a video."""
+
+    type: Literal["text", "input_audio", "image_url", "video_url"] = Field(
+        description="Which of the other fields is set."
+    )
     text: Text = Field(default="", description="The text of a `text` part.")
     input_audio: InputAudio | None = Field(default=None, description="The audio of an `input_audio` part.")
+    image_url: DataUrl | None = Field(default=None, description="The png, jpeg or webp file of an `image_url` part.")
+    video_url: DataUrl | None = Field(
+        default=None, description="Extra: the mp4, mov, webm or mkv file of a `video_url` part."
+    )
 
 
 class AudioReference(OpenAiBody):
@@ -147,6 +159,12 @@ class StreamOptions(OpenAiBody):
     include_usage: bool = Field(default=False, description="True: one more chunk, without choices, tells the usage.")
 
 
+class MediaOptions(OpenAiBody):
+    """How a model takes its media."""
+
+    use_audio_in_video: bool = Field(default=False, description="True: videos are heard too, not only seen.")
+
+
 class ChatRequest(OpenAiBody):
     """POST /v1/chat/completions."""
 
@@ -175,6 +193,7 @@ class ChatRequest(OpenAiBody):
         default_factory=list, description="Up to four texts that end the answer."
     )
     seed: Seed | None = Field(default=None, description="Makes the same request give the same answer.")
+    mm_processor_kwargs: MediaOptions = Field(default=MediaOptions(), description="Extra: see its fields.")
     n: Literal[1] = Field(default=1, description="Number of answers; only 1 is served.")
     ignore_eos: bool = Field(default=False, description="Extra: go on to `max_tokens`, as load generators want.")
 

@@ -186,10 +186,12 @@ async def test_roles_and_parts_become_turns(http, client):
         ("assistant", "Hello."),
         ("user", "What is\nthis?"),
     ]
-    assert turns[3].audio.shape == (1_600,)
-    assert turns[3].audio.dtype == np.float32
-    np.testing.assert_allclose(turns[3].audio, 0.25, atol=1e-3)
-    assert [turn.audio for turn in turns[:3]] == [None, None, None]
+    first, second, heard = turns[3].parts
+    assert (first, second) == ("What is", "this?")
+    assert heard.samples.shape == (1_600,)
+    assert heard.samples.dtype == np.float32
+    np.testing.assert_allclose(heard.samples, 0.25, atol=1e-3)
+    assert all(isinstance(part, str) for turn in turns[:3] for part in turn.parts)
 
 
 USER = {"role": "user", "content": "Hi."}

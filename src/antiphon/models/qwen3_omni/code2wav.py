@@ -14,7 +14,7 @@ from antiphon.errors import StageError
 from antiphon.messages.client import AudioChunk, Usage
 from antiphon.models.qwen3_omni.checkpoint import Checkpoint
 from antiphon.models.qwen3_omni.pipeline import SAMPLE_RATE
-from antiphon.models.qwen3_omni.vocoder import StreamingVocoder
+from antiphon.models.qwen3_omni.vocoder import StreamingVocoder, Window
 from antiphon.stage.engine.generation_model import ModelContext, Slot
 from antiphon.stage.request import StageOutput, StageRequest
 from antiphon.stage.runner.device import Device
@@ -22,15 +22,15 @@ from antiphon.stage.runner.device import Device
 
 @dataclass
 class Code2WavState:
-    """One request's vocoder and what it has made."""
+    """One request's place in the vocoder, and what has been made of it."""
 
-    vocoder: StreamingVocoder
+    window: Window
     num_frames: int = 0
     num_samples: int = 0
 
 
 class Code2Wav:
-    """Owns the vocoder's weights."""
+    """Owns the vocoder and its weights."""
 
     rows_per_step: int | None = 75  # six seconds: a long full payload shares the stage with others
 
@@ -41,49 +41,60 @@ class Code2Wav:
         checkpoint = Checkpoint(context.model_path)
         config = checkpoint.config.code2wav_config
         self._network = checkpoint.load(Qwen3OmniMoeCode2Wav, config, "code2wav.", device.torch_device, device.dtype)
+        self._vocoder = StreamingVocoder(self._network)
 
     def open(self, request: StageRequest) -> Code2WavState:
         """Nothing decoded yet."""
-        return Code2WavState(StreamingVocoder(self._network))
+        return Code2WavState(self._vocoder.start())
 
     def has_pending(self, state: Code2WavState) -> bool:
         """Never: what is held back only new frames can make final."""
         return False
 
-    def step(self, batch: list[Slot[Code2WavState]]) -> list[StageOutput]:
-        """Turn each slot's new frames into samples."""
-        for slot in batch:
-            self._check(slot)
+    def step(self, batch: list[Slot[Code2WavState]]) -> list[StageOutput | StageError]:
+        """Turn all slots' new frames into samples, together; a slot that has none or has bad ones fails alone."""
+        faults = [self._fault(slot) for slot in batch]
+        sound = [slot for slot, fault in zip(batch, faults, strict=True) if fault is None]
         with torch.inference_mode():
-            return [self._step(slot) for slot in batch]
-
-    def _check(self, slot: Slot[Code2WavState]) -> None:
-        codes = slot.row("codes")
-        if codes is None and slot.ended and slot.state.num_frames == 0:
-            raise StageError(
-                f"{slot.request.request_id}: the talker ended without a single frame, so there is no audio; "
-                "ask again, or ask for text alone",
-                code="no_audio",
+            windows, samples = self._vocoder.push(
+                [slot.state.window for slot in sound], [_codes(slot) for slot in sound]
             )
-        config = self._network.config
-        if codes is not None and not (
-            codes.shape[1] == config.num_quantizers and codes.min() >= 0 and codes.max() < config.codebook_size
-        ):
-            raise StageError(
-                f"{slot.request.request_id}: frames of {config.num_quantizers} codes below {config.codebook_size} "
-                f"are needed, got {codes.shape[1]} from {codes.min()} to {codes.max()}"
-            )
+        pcm = [_pcm16(of_slot.numpy()) for of_slot in samples]  # from here on nothing fails, so states may change
+        outputs = map(_output, sound, windows, pcm)
+        return [next(outputs) if fault is None else fault for fault in faults]
 
-    def _step(self, slot: Slot[Code2WavState]) -> StageOutput:
-        state, codes = slot.state, slot.row("codes")
-        chunks: tuple[AudioChunk, ...] = ()
-        if codes is not None:
-            samples = state.vocoder.push(torch.from_numpy(codes.astype(np.int64))).numpy()
-            state.num_frames += len(codes)
-            state.num_samples += len(samples)
-            chunks = (AudioChunk(_pcm16(samples), SAMPLE_RATE),) if len(samples) else ()
-        usage = Usage(num_output_tokens=state.num_frames, num_samples=state.num_samples)
-        return StageOutput(client=chunks, finished=slot.ended, usage=usage)
+    def _fault(self, slot: Slot[Code2WavState]) -> StageError | None:
+        name, codes, config = slot.request.request_id, slot.row("codes"), self._network.config
+        if codes is None:
+            if slot.ended and slot.state.num_frames == 0:
+                return StageError(
+                    f"{name}: the talker ended without a single frame, so there is no audio; "
+                    "ask again, or ask for text alone",
+                    code="no_audio",
+                )
+            return None
+        if codes.shape[1] == config.num_quantizers and codes.min() >= 0 and codes.max() < config.codebook_size:
+            return None
+        return StageError(
+            f"{name}: frames of {config.num_quantizers} codes below {config.codebook_size} are needed, "
+            f"got {codes.shape[1]} from {codes.min()} to {codes.max()}"
+        )
+
+
+def _codes(slot: Slot[Code2WavState]) -> torch.Tensor:
+    """[n, num_quantizers] int64, a copy; n is 0 if none came."""
+    codes = slot.row("codes")
+    return torch.empty((0, 0), dtype=torch.int64) if codes is None else torch.from_numpy(codes.astype(np.int64))
+
+
+def _output(slot: Slot[Code2WavState], window: Window, pcm: bytes) -> StageOutput:
+    state = slot.state
+    state.window = window
+    state.num_frames += len(_codes(slot))
+    state.num_samples += len(pcm) // 2
+    usage = Usage(num_output_tokens=state.num_frames, num_samples=state.num_samples)
+    chunks = (AudioChunk(pcm, SAMPLE_RATE),) if pcm else ()
+    return StageOutput(client=chunks, finished=slot.ended, usage=usage)
 
 
 def _pcm16(samples: np.ndarray) -> bytes:

@@ -3,7 +3,7 @@
 In: nothing. Out: PIPELINE. Importing this module imports no model.
 Set stages.thinker.model, stages.talker.model and stages.code2wav.model to the checkpoint; each reads only its part.
 
-    thinker    text, audio, pictures -> text        per position: its embedding and one hidden layer, to the talker
+    thinker    text, sound, pictures -> text        per position: its embedding and one hidden layer, to the talker
     talker     those two rows -> codec frames       per frame: 16 codes, to code2wav
     code2wav   codes -> 24 kHz audio
 """
@@ -72,7 +72,7 @@ PIPELINE = PipelineSpec(
     tasks=(
         TaskSpec(
             "chat",
-            entries={Modality.TEXT: "thinker", Modality.AUDIO: "thinker", Modality.IMAGE: "thinker"},
+            entries=dict.fromkeys((Modality.TEXT, Modality.AUDIO, Modality.IMAGE, Modality.VIDEO), "thinker"),
             finals={Modality.TEXT: "thinker", Modality.AUDIO: "code2wav"},
         ),
     ),

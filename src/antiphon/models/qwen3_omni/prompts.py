@@ -30,17 +30,38 @@ class Tensor(msgspec.Struct, frozen=True):
         return np.frombuffer(self.data, self.dtype).reshape(self.shape).copy()
 
 
+class Sound(msgspec.Struct, frozen=True, tag="sound"):
+    """float32 [samples], 16 kHz."""
+
+    samples: Tensor
+
+
+class Picture(msgspec.Struct, frozen=True, tag="picture"):
+    """uint8 [h, w, 3]."""
+
+    pixels: Tensor
+
+
+class Video(msgspec.Struct, frozen=True, tag="video"):
+    """frames: uint8 [n, h, w, 3]; sound: float32 [samples], 16 kHz, to be heard in time with them."""
+
+    frames: Tensor
+    frames_per_s: float
+    sound: Tensor | None = None
+
+
+Part = str | Sound | Picture | Video
+
+
 class Turn(msgspec.Struct, frozen=True):
-    """One message. audio: float32 [samples], 16 kHz; images: uint8 [h, w, 3]."""
+    """One message: its parts, in the order of the prompt."""
 
     role: str
-    text: str
-    audio: Tensor | None = None
-    images: tuple[Tensor, ...] = ()
+    parts: tuple[Part, ...]
 
 
 class Conversation(msgspec.Struct, frozen=True, tag="conversation"):
-    """What the checkpoint's own processor makes a prompt of."""
+    """What the checkpoint's own processor makes a prompt of. Either every video has a sound, or none."""
 
     turns: tuple[Turn, ...]
 

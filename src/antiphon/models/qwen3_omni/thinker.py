@@ -140,7 +140,7 @@ class Thinker:
             case prompts.Conversation():
                 if self._reader is None:
                     raise InvalidRequestError("this checkpoint has no processor; send token ids", param="messages")
-                return self._reader.tensors(prompt), False
+                return self._reader.tensors(prompt)
 
     def _embeds(self, span: Span[ThinkerState]) -> torch.Tensor:
         """[stop - start, hidden_size]."""

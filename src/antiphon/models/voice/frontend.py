@@ -11,10 +11,10 @@ import numpy as np
 
 from antiphon.client.frontend import FrontendLimits
 from antiphon.config.pipeline import Modality
-from antiphon.errors import InvalidRequestError, RequestTooLargeError
+from antiphon.errors import InvalidRequestError, RequestTooLargeError, UnsupportedModalityError
 from antiphon.messages.params import RequestParams, SpeechParams, TranscriptionParams
 from antiphon.messages.payload import EntryPayload
-from antiphon.messages.tasks import ChatInput, ChatMessage, SpeechInput, TaskInput, TranscriptionInput
+from antiphon.messages.tasks import ChatInput, ChatMessage, Sound, SpeechInput, TaskInput, TranscriptionInput
 from antiphon.models.voice.voices import VOICES, resolve_voice
 
 LISTENER_RATE = 16_000
@@ -59,15 +59,17 @@ class VoiceFrontend:
         speech = _speech_params(chat.voice, chat.speed, chat.sampling.seed) if chat.audio_out else SpeechParams()
         params = RequestParams(sampling=chat.sampling, speech=speech)
         outputs = TEXT | AUDIO if chat.audio_out else TEXT
-        turns = [message.audio for message in chat.messages if message.audio is not None]
-        document = np.frombuffer(msgspec.json.encode([_turn(message) for message in chat.messages]), np.uint8)
+        sounds = [self._sound(message) for message in chat.messages]
+        turns = [sound for sound in sounds if sound is not None]
+        document = [
+            _turn(message, spoken=sound is not None) for message, sound in zip(chat.messages, sounds, strict=True)
+        ]
+        encoded = np.frombuffer(msgspec.json.encode(document), np.uint8)
         if not turns:
             self._check_text("".join(message.text for message in chat.messages), "messages")
-            return EntryPayload("chat", TEXT, outputs, params, {"messages": document}, {})
-        for turn in turns:
-            self._check_audio(turn, "messages")
+            return EntryPayload("chat", TEXT, outputs, params, {"messages": encoded}, {})
         whole: dict[str, np.ndarray] = {
-            "messages": document,
+            "messages": encoded,
             "turn_samples": np.array([len(turn) for turn in turns], np.int64),
         }
         return EntryPayload("chat", TEXT | AUDIO, outputs, params, {"audio": _float32(np.concatenate(turns))}, whole)
@@ -93,6 +95,21 @@ class VoiceFrontend:
                 param=param,
                 code="string_above_max_length",
             )
+
+    def _sound(self, message: ChatMessage) -> np.ndarray | None:
+        """[samples] of all spoken parts, one behind the other; None if there are none."""
+        sounds = []
+        for part in message.parts:
+            if isinstance(part, Sound):
+                self._check_audio(part.samples, "messages")
+                sounds.append(part.samples)
+            elif not isinstance(part, str):
+                raise UnsupportedModalityError("this pipeline sees neither pictures nor videos", param="messages")
+        if not sounds:
+            return None
+        sound = np.concatenate(sounds)
+        self._check_audio(sound, "messages")
+        return sound
 
     def _check_audio(self, audio: np.ndarray, param: str) -> None:
         if audio.ndim != 1:
@@ -125,10 +142,10 @@ def _speech_params(voice: str, speed: float, seed: int | None) -> SpeechParams:
     return SpeechParams(voice=resolve_voice(voice or VOICES[0]), speed=speed, seed=seed)
 
 
-def _turn(message: ChatMessage) -> dict[str, str | bool]:
+def _turn(message: ChatMessage, *, spoken: bool) -> dict[str, str | bool]:
     """A turn as the thinker reads it; `spoken` marks where the listener puts the transcript, behind the text."""
     turn: dict[str, str | bool] = {"role": message.role, "content": _utf8(message.text).tobytes().decode()}
-    if message.audio is not None:
+    if spoken:
         turn["spoken"] = True
     return turn
 

@@ -4,18 +4,35 @@ import numpy as np
 import pytest
 
 from antiphon.errors import InvalidRequestError
-from antiphon.models.qwen3_omni.prompts import Conversation, Tensor, TokenizedPrompt, Turn, decode, encode
+from antiphon.models.qwen3_omni.prompts import (
+    Conversation,
+    Picture,
+    Sound,
+    Tensor,
+    TokenizedPrompt,
+    Turn,
+    Video,
+    decode,
+    encode,
+)
 
 
-def test_a_conversation_comes_back_with_its_sound_and_pictures() -> None:
+def test_a_conversation_comes_back_with_its_parts_in_order() -> None:
     sound = np.linspace(-1, 1, 7, dtype=np.float32)
-    picture = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
-    got = decode(encode(Conversation((Turn("user", "hé", Tensor.of(sound), (Tensor.of(picture[:, ::2]),)),))))
+    picture = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)[:, ::2]
+    parts = (
+        Picture(Tensor.of(picture)),
+        "hé",
+        Sound(Tensor.of(sound)),
+        Video(Tensor.of(picture[None]), 2.0, Tensor.of(sound)),
+    )
+    got = decode(encode(Conversation((Turn("user", parts),))))
+    assert got == Conversation((Turn("user", parts),))
     assert isinstance(got, Conversation)
-    (turn,) = got.turns
-    assert (turn.role, turn.text) == ("user", "hé")
-    assert turn.audio is not None and turn.audio.array().tolist() == sound.tolist()
-    assert turn.images[0].array().tolist() == picture[:, ::2].tolist()
+    seen, _, heard, video = got.turns[0].parts
+    assert isinstance(seen, Picture) and seen.pixels.array().tolist() == picture.tolist()
+    assert isinstance(heard, Sound) and heard.samples.array().tolist() == sound.tolist()
+    assert isinstance(video, Video) and video.frames.array().tolist() == [picture.tolist()]
 
 
 def test_a_tokenized_prompt_comes_back_writable() -> None:

@@ -7,14 +7,23 @@ import pytest
 
 from antiphon.client.frontend import FrontendLimits
 from antiphon.config.pipeline import Modality
-from antiphon.errors import InvalidRequestError, RequestError, RequestTooLargeError
+from antiphon.errors import InvalidRequestError, RequestError, RequestTooLargeError, UnsupportedModalityError
 from antiphon.messages.params import RequestParams, SamplingParams, SpeechParams, TranscriptionParams
 from antiphon.messages.payload import EntryPayload
-from antiphon.messages.tasks import ChatInput, ChatMessage, SpeechInput, TaskInput, TranscriptionInput
+from antiphon.messages.tasks import (
+    ChatInput,
+    ChatMessage,
+    Picture,
+    Sound,
+    SpeechInput,
+    TaskInput,
+    TranscriptionInput,
+    Video,
+)
 from antiphon.models.voice.frontend import VoiceFrontend
 
 TEXT, AUDIO = frozenset({Modality.TEXT}), frozenset({Modality.AUDIO})
-FRONTEND = VoiceFrontend(FrontendLimits(max_text_chars=20, max_audio_s=2.0))
+FRONTEND = VoiceFrontend(FrontendLimits(max_text_chars=20, max_audio_s=2.0, max_pixels=1000, max_video_frames=4))
 SHORTEST, LONGEST = 320, 32_000  # 20 ms, 2 s
 
 
@@ -38,7 +47,7 @@ def chat(*messages: ChatMessage, audio_out: bool = False, voice: str = "", speed
 
 
 def user(text: str, audio: np.ndarray | None = None) -> ChatMessage:
-    return ChatMessage("user", text, audio)
+    return ChatMessage("user", text if audio is None else (text, Sound(audio)))
 
 
 def test_speech_becomes_utf8_rows_and_the_voice_that_was_asked_for() -> None:
@@ -131,6 +140,21 @@ def test_spoken_turns_become_one_run_of_samples_and_their_lengths() -> None:
         {"role": "assistant", "content": "yes?"},
         {"role": "user", "content": "and this:", "spoken": True},
     ]
+
+
+def test_the_parts_of_a_turn_are_its_lines_and_one_run_of_samples() -> None:
+    parts = ("hi", Sound(sound(SHORTEST)), "there", Sound(sound(SHORTEST)))
+    payload = prepare(chat(ChatMessage("user", parts)))
+    assert payload.whole["turn_samples"].tolist() == [2 * SHORTEST]
+    assert json.loads(payload.whole["messages"].tobytes()) == [
+        {"role": "user", "content": "hi\nthere", "spoken": True},
+    ]
+
+
+@pytest.mark.parametrize("part", [Picture(np.zeros((2, 2, 3), np.uint8)), Video(np.zeros((1, 2, 2, 3), np.uint8), 1.0)])
+def test_what_is_to_be_seen_is_refused_as_a_modality(part: Picture | Video) -> None:
+    with pytest.raises(UnsupportedModalityError, match="sees neither"):
+        prepare(chat(ChatMessage("user", ("what is this?", part))))
 
 
 @pytest.mark.parametrize(
