@@ -161,13 +161,13 @@ class StreamingVocoder:
             for place, index in enumerate(group):
                 hidden[index] = output.last_hidden_state[place]
                 one = slice(place, place + 1)
-                pasts[index] = tuple((layer.keys[one], layer.values[one]) for layer in cache.layers)
+                pasts[index] = tuple((layer.keys[one], layer.values[one]) for layer in _layers(cache))
         return hidden, pasts
 
     def _cache(self, windows: list[Window]) -> DynamicCache:
         """A cache that holds the windows' pasts, which are equally long."""
         cache = DynamicCache(config=self._network.config)
-        for number, layer in enumerate(cache.layers if windows[0].past else ()):
+        for number, layer in enumerate(_layers(cache) if windows[0].past else ()):
             keys = torch.cat([window.past[number][0] for window in windows])
             values = torch.cat([window.past[number][1] for window in windows])
             layer.update(keys, values)
@@ -187,6 +187,12 @@ class StreamingVocoder:
             for index, of_request in zip(group, signal.clamp(min=-1, max=1)[:, 0].float().cpu(), strict=True):
                 samples[index] = of_request
         return samples
+
+
+def _layers(cache: DynamicCache) -> list[Any]:
+    layers: list[Any] = list(cache.layers)
+    assert all(layer.is_sliding for layer in layers), "every layer of a code2wav transformer has a sliding window"
+    return layers
 
 
 def _alike(shapes: Sequence[Hashable]) -> list[list[int]]:

@@ -78,7 +78,7 @@ def single_precision(checkpoint_path: Path) -> Qwen3OmniMoeCode2Wav:
 
 
 def test_requests_decoded_together_sound_as_each_alone(single_precision: Qwen3OmniMoeCode2Wav) -> None:
-    """Eight that start in turn, in pieces of unlike sizes: new ones, ones in mid-window, and two that change windows."""
+    """Eight that start in turn, in pieces of unlike sizes; two of them go on into a second window."""
     speech = [frames(count) for count in (80, 81, 330, 7, 80, 325, 60, 1)]
     vocoder = StreamingVocoder(single_precision)
     windows, left = [vocoder.start() for _ in speech], list(speech)
