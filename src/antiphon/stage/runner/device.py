@@ -61,7 +61,7 @@ class Device:
         """
         if not self.has_graphs:
             return run
-        side = torch.cuda.Stream(self.torch_device)
+        side = torch.cuda.Stream(self.torch_device)  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream(self.torch_device))
         with torch.cuda.stream(side):
             for _ in range(_NUM_WARM_UPS):
@@ -97,7 +97,7 @@ def pack(tensors: Tensors) -> torch.Tensor:
 def unpack(packed: torch.Tensor, like: Tensors) -> Tensors:
     """Views of what `pack` made, with the names, dtypes and shapes of `like`."""
     ordered = _widest_first(like)
-    pieces = packed.split([tensor.numel() * tensor.element_size() for tensor in ordered.values()])
+    pieces = torch.split(packed, [tensor.numel() * tensor.element_size() for tensor in ordered.values()])
     return {
         name: piece.view(tensor.dtype).view(tensor.shape)
         for (name, tensor), piece in zip(ordered.items(), pieces, strict=True)
