@@ -40,10 +40,13 @@ MAY_REACH_MODELS = {
     ("antiphon.cli.check", "antiphon.models.voice.weights"),
     ("antiphon.bench.reference", "antiphon.models.voice.weights"),
     ("antiphon.bench.reference", "antiphon.models.voice.clauses"),
+    ("antiphon.bench.chaos.run", "antiphon.models.simulated.voice_pipeline"),
+    ("antiphon.bench.chaos.run", "antiphon.models.simulated.voice_values"),
     ("antiphon.bench.hf_text", "antiphon.models.hf_text.pipeline"),
     ("antiphon.bench.hf_text", "antiphon.models.hf_text.thinker"),
 }
-"""check asks where the weights are, which is no model; a benchmark calls the same weights in process."""
+"""check asks where the weights are, which is no model; a benchmark calls the same weights in process,
+or checks what simulated stages have made."""
 
 ONLY_IN = {
     "zmq": ("antiphon.transport",),

@@ -35,11 +35,12 @@ class Reply:
     body: bytes
 
 
-class _ChunkedBody:
-    """Owns what of a chunked HTTP body has arrived; decodes as it comes."""
+class ChunkedBody:
+    """Owns what of a chunked HTTP body has arrived; decodes as it comes. `ended`: the last chunk has come."""
 
     def __init__(self) -> None:
         self.body = bytearray()
+        self.ended = False
         self._raw = bytearray()
 
     def feed(self, data: bytes) -> None:
@@ -50,6 +51,7 @@ class _ChunkedBody:
             end = line_end + 2 + size
             if len(self._raw) < end + 2:
                 return
+            self.ended = size == 0
             self.body += self._raw[line_end + 2 : end]
             del self._raw[: end + 2]
 
@@ -65,7 +67,7 @@ async def send(host: str, port: int, post: Post) -> Reply:
     headers = (await reader.readuntil(b"\r\n\r\n")).lower()
     if not headers.startswith(b"http/1.1 200") or b"transfer-encoding: chunked" not in headers:
         raise StageError(f"POST {post.path} was not answered with a stream: {(await reader.read())[:500]!r}")
-    answer, first_s = _ChunkedBody(), 0.0
+    answer, first_s = ChunkedBody(), 0.0
     while data := await reader.read(_READ_BYTES):
         answer.feed(data)
         if not first_s and len(answer.body) > post.skip_bytes and post.first_mark in answer.body:

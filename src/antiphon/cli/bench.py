@@ -42,6 +42,26 @@ def hf_text(out: Path | None, quick: bool) -> None:
     _show(bench.run(), "antiphon bench hf-text", out)
 
 
+@command.command("chaos")
+@click.argument("pipeline", default="sim-voice")
+@click.option("--seconds", type=click.FloatRange(min=20), default=60.0, show_default=True, help="About how long.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Decides every action and its time.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write plan, events and ledger as JSON.")
+def chaos(pipeline: str, seconds: float, seed: int, out: Path | None) -> None:
+    """Ask, abort, hang up, kill, join and drain at random, then count: PIPELINE must come through without a trace."""
+    from antiphon.bench.chaos.run import as_json, run_chaos, shown
+
+    report = run_chaos(pipeline, seconds, seed, say=_say)
+    for line in shown(report.ledger.lines()):
+        click.echo(line)
+    if out is not None:
+        out.write_bytes(as_json(report))
+        click.echo(f"written to {out}")
+    if not report.ledger.is_clean:
+        click.echo(f"error: seed {seed}: the ledger is not clean; the servers' log is {report.log}", err=True)
+        sys.exit(1)
+
+
 def _say(line: str) -> None:
     click.echo(f"{line} ...", err=True)
 

@@ -1,0 +1,168 @@
+"""The ledger of a chaos run: every request's end, what may excuse a failure, and what was found at rest and afterwards.
+
+In: asks, outcomes, disturbances, findings. Out: lines, each right or wrong. Does not know: processes, sockets, how
+anything was found out.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import msgspec
+
+from antiphon.bench.chaos import answer
+from antiphon.bench.chaos.actions import Ask, Door
+from antiphon.bench.chaos.answer import End, Outcome
+
+_RECOVERY_S = 8.0
+"""How long after a process has died requests may still end with its error."""
+_DRAIN_S = 15.0
+"""How long an api-server that drains may refuse new requests."""
+_BACKLOG_S = 0.5
+"""A connection that came this shortly before its api-server stopped listening may not have been accepted."""
+_LEAST_SHARE_FINISHED = 0.3
+_MAX_EXAMPLES = 10
+
+
+class Disturbed(StrEnum):
+    """What a disturbance takes away. DRAINED: one api-server or all, in good order: accepted requests go on."""
+
+    REPLICA = "a replica"
+    API_SERVER = "an api-server"
+    SERVER = "the server"
+    DRAINED = "api-servers, drained"
+
+
+class Disturbance(msgspec.Struct, frozen=True):
+    """From `at_s` on, requests that need what is gone may fail."""
+
+    at_s: float
+    what: Disturbed
+
+
+class Growth(msgspec.Struct, frozen=True):
+    """How much larger a process was at its last rest than at its first."""
+
+    name: str
+    private_bytes: int
+    num_open_files: int
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the ledger. ok None: a figure for the reader."""
+
+    name: str
+    value: str
+    ok: bool | None = None
+
+
+class Findings(msgspec.Struct):
+    """What should not be there, each as one sentence."""
+
+    still_open: list[str] = msgspec.field(default_factory=list)
+    processes_missing: list[str] = msgspec.field(default_factory=list)
+    files_of_the_gone: list[str] = msgspec.field(default_factory=list)
+    processes_left: list[str] = msgspec.field(default_factory=list)
+    files_left: list[str] = msgspec.field(default_factory=list)
+    wrong_exits: list[str] = msgspec.field(default_factory=list)
+
+
+@dataclass
+class Ledger:
+    """Owns everything that was counted."""
+
+    max_growth_bytes: int
+    max_growth_files: int
+    asks: dict[int, Ask] = field(default_factory=dict)
+    outcomes: list[Outcome] = field(default_factory=list)
+    disturbances: list[Disturbance] = field(default_factory=list)
+    growths: list[Growth] = field(default_factory=list)
+    findings: Findings = field(default_factory=Findings)
+    num_rests: int = 0
+
+    def submit(self, ask: Ask) -> None:
+        """A request is on its way."""
+        self.asks[ask.number] = ask
+
+    def lines(self) -> list[Line]:
+        """The whole ledger."""
+        ends = Counter(outcome.end for outcome in self.outcomes)
+        num_submitted, num_finished = len(self.asks), ends[End.FINISHED]
+        counted = " + ".join(f"{end} {ends[end]}" for end in (End.FINISHED, End.FAILED, End.ABORTED))
+        reasons = Counter(outcome.reason for outcome in self.outcomes if outcome.end is End.FAILED)
+        balanced = num_submitted == ends[End.FINISHED] + ends[End.FAILED] + ends[End.ABORTED]
+        return [
+            Line("requests", f"submitted {num_submitted} = {counted}", balanced),
+            Line(
+                "failed, by reason", ", ".join(f"{name} {count}" for name, count in sorted(reasons.items())) or "none"
+            ),
+            Line("share that finished", f"{num_finished / max(1, num_submitted):.0%}", self._is_worth(num_finished)),
+            _count("lost: no end in time", [_told(o) for o in self.outcomes if o.end is End.LOST]),
+            _count("wrong answers", [_told(outcome) for outcome in self.outcomes if outcome.is_wrong]),
+            _count("failures that nothing excuses", [_told(outcome) for outcome in self.unexcused()]),
+            Line("rests at which everything was counted", str(self.num_rests), self.num_rests > 0),
+            _count("still open at rest", self.findings.still_open),
+            _count("processes missing at rest", self.findings.processes_missing),
+            _count("socket files of processes that are gone", self.findings.files_of_the_gone),
+            self._growth_line(),
+            _count("processes left", self.findings.processes_left),
+            _count("files left", self.findings.files_left),
+            _count("wrong exit codes", self.findings.wrong_exits),
+        ]
+
+    @property
+    def is_clean(self) -> bool:
+        """True if no line is wrong."""
+        return not any(line.ok is False for line in self.lines())
+
+    def unexcused(self) -> list[Outcome]:
+        """Failures with another reason than what was done to the server or asked for by the request."""
+        return [o for o in self.outcomes if o.end is End.FAILED and not self._is_excused(self.asks[o.number], o)]
+
+    def _is_excused(self, ask: Ask, outcome: Outcome) -> bool:
+        if ask.fault.startswith("raise") and "told to raise" in outcome.message:
+            return True
+        match outcome.reason:
+            case "overloaded":
+                return True
+            case "replica_died":
+                return self._was_disturbed(ask, outcome, {Disturbed.REPLICA, Disturbed.SERVER})
+            case answer.CONNECTION_LOST | "shutting_down":
+                return self._was_disturbed(ask, outcome, {Disturbed.API_SERVER, Disturbed.SERVER, Disturbed.DRAINED})
+            case _:
+                return self._was_disturbed(ask, outcome, {Disturbed.SERVER})
+
+    def _was_disturbed(self, ask: Ask, outcome: Outcome, kinds: set[Disturbed]) -> bool:
+        for disturbance in self.disturbances:
+            after_s = outcome.began_s - disturbance.at_s
+            overlaps = after_s <= _RECOVERY_S and disturbance.at_s <= outcome.ended_s
+            if disturbance.what is Disturbed.DRAINED and ask.door is Door.HTTP:
+                overlaps = -_BACKLOG_S < after_s <= _DRAIN_S and disturbance.at_s <= outcome.ended_s
+            if disturbance.what in kinds and overlaps:
+                return True
+        return False
+
+    def _is_worth(self, num_finished: int) -> bool:
+        """A run in which hardly anything finishes proves nothing."""
+        return num_finished >= _LEAST_SHARE_FINISHED * len(self.asks)
+
+    def _growth_line(self) -> Line:
+        if not self.growths:
+            return Line("growth", "no process lived through two rests", False)
+        memory = max(self.growths, key=lambda growth: growth.private_bytes)
+        files = max(self.growths, key=lambda growth: growth.num_open_files)
+        value = f"at most {memory.private_bytes / 2**20:+.1f} MiB ({memory.name}), {files.num_open_files:+d} open files"
+        ok = memory.private_bytes <= self.max_growth_bytes and files.num_open_files <= self.max_growth_files
+        return Line(f"growth of {len(self.growths)} processes", f"{value} ({files.name})", ok)
+
+
+def _count(name: str, found: list[str]) -> Line:
+    examples = "".join(f"\n    {sentence}" for sentence in found[:_MAX_EXAMPLES])
+    return Line(name, f"{len(found)}{examples}", not found)
+
+
+def _told(outcome: Outcome) -> str:
+    lasted_s = outcome.ended_s - outcome.began_s
+    what = f"{outcome.end} after {lasted_s:.2f} s: {outcome.reason} {outcome.message}"
+    return f"request {outcome.number} at {outcome.began_s:.2f} s: {what}"

@@ -1,0 +1,131 @@
+"""A chaos run: one server after the other, and one ledger over all of them.
+
+In: a Plan. Out: a ChaosReport. Does not know: how a plan is made, how a report is shown.
+"""
+
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import uvloop
+
+from antiphon.bench.chaos.actions import Ask, Plan, make_plan, text_of
+from antiphon.bench.chaos.answer import End, Expected
+from antiphon.bench.chaos.episode import EpisodeRun, Event
+from antiphon.bench.chaos.ledger import Ledger, Line
+from antiphon.bench.chaos.server import API_SERVER, LAUNCHER, ORCHESTRATOR, ChaosServer
+from antiphon.bench.report import fingerprint
+from antiphon.config.pipeline import PipelineSpec
+from antiphon.models.registry import load_pipeline
+from antiphon.models.simulated.voice_pipeline import COMMANDS, PIPELINE
+from antiphon.models.simulated.voice_values import spoken
+from antiphon.transport.address import RunDirectory
+
+NUM_REPLICAS, NUM_API_SERVERS = 2, 2
+_MAX_GROWTH_BYTES = 8 << 20
+_MAX_GROWTH_FILES = 16
+_SETTINGS = (
+    f"server.api_servers={NUM_API_SERVERS}",
+    "server.output_deadline_s=15",
+    "server.max_client_backlog_mib=1",
+    "admission.max_inflight=32",
+    "admission.max_queue=48",
+    "connector.arena_mib=4",
+    "timeouts.early_chunk_s=10",
+)
+
+
+@dataclass(frozen=True)
+class ChaosReport:
+    """What a run was, what happened, what came of it. log: what the servers have written."""
+
+    plan: Plan
+    events: list[Event]
+    ledger: Ledger
+    log: Path
+
+
+def run_chaos(pipeline: str, seconds: float, seed: int, say: Callable[[str], None]) -> ChaosReport:
+    """Plan and run; AntiphonError if a server does not start."""
+    spec = load_pipeline(pipeline)
+    is_simulated = spec is PIPELINE
+    plan = make_plan(seconds, seed, tuple(stage.name for stage in spec.stages), COMMANDS if is_simulated else ())
+    directory = Path(tempfile.mkdtemp(prefix="chaos-"))
+    ledger = Ledger(_MAX_GROWTH_BYTES, _MAX_GROWTH_FILES)
+    report = ChaosReport(plan, [], ledger, directory / "server.log")
+    runtime_dir = directory / "run"
+    runtime_dir.mkdir()
+    uvloop.run(_run(pipeline, spec, report, runtime_dir, say))
+    shutil.rmtree(runtime_dir, ignore_errors=True)
+    if ledger.is_clean:
+        shutil.rmtree(directory, ignore_errors=True)
+    return report
+
+
+async def _run(
+    pipeline: str, spec: PipelineSpec, report: ChaosReport, runtime_dir: Path, say: Callable[[str], None]
+) -> None:
+    began_s = time.monotonic()
+    expect = _expect_simulated if spec is PIPELINE else _expect_nothing
+    settings = (*_SETTINGS, *(f"stages.{stage.name}.replicas={NUM_REPLICAS}" for stage in spec.stages))
+    with report.log.open("ab") as log:
+        for number, episode in enumerate(report.plan.episodes, 1):
+            say(f"server {number} of {len(report.plan.episodes)}, until {episode.ending}")
+            run = EpisodeRun(
+                ChaosServer(pipeline, settings, runtime_dir, log),
+                spec.name,
+                expect,
+                lambda: time.monotonic() - began_s,
+                report.ledger,
+                report.events,
+            )
+            await run.run(episode, _expected_processes(spec))
+    RunDirectory.create(str(runtime_dir)).remove()  # what a start does about servers that were killed as a whole
+    report.ledger.findings.files_left += [f"after a start: {path}" for path in runtime_dir.rglob("*")]
+
+
+def _expected_processes(spec: PipelineSpec) -> Counter[str]:
+    stages = {stage.name: NUM_REPLICAS for stage in spec.stages}
+    return Counter({LAUNCHER: 1, ORCHESTRATOR: 1, API_SERVER: NUM_API_SERVERS, **stages})
+
+
+def _expect_simulated(ask: Ask) -> Expected:
+    text = text_of(ask).removeprefix(f"{ask.fault}:")
+    return Expected(text if ask.form.is_chat else "", spoken(text) if ask.form.has_audio else b"")
+
+
+def _expect_nothing(ask: Ask) -> Expected:
+    return Expected(None, None)
+
+
+def as_json(report: ChaosReport) -> bytes:
+    """Everything that tells one run from another, and what came of it."""
+    ledger, asks = report.ledger, report.ledger.asks
+    failed = [
+        {"ask": asks[o.number], "outcome": o} for o in ledger.outcomes if o.is_wrong or o.end in (End.FAILED, End.LOST)
+    ]
+    document = {
+        "environment": fingerprint(),
+        "seed": report.plan.seed,
+        "seconds": report.plan.seconds,
+        "is_clean": ledger.is_clean,
+        "ledger": {line.name: {"value": line.value, "ok": line.ok} for line in ledger.lines()},
+        "events": report.events,
+        "disturbances": ledger.disturbances,
+        "growths": ledger.growths,
+        "not_finished": failed,
+        "plan": report.plan.episodes,
+    }
+    return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
+
+
+def shown(lines: list[Line]) -> list[str]:
+    """The ledger as text."""
+    marks = {True: "ok", False: "WRONG", None: ""}
+    width = max(len(line.name) for line in lines)
+    return [f"{line.name:<{width}}  {marks[line.ok]:<5}  {line.value}" for line in lines]
