@@ -8,15 +8,20 @@ import ctypes
 import json
 import logging
 import os
+import re
 import signal
 import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import metadata
 
 from antiphon import env
+from antiphon.errors import AntiphonError
 
 _PR_SET_PDEATHSIG = 1
+_EXTRA = re.compile(r"""([\w.-]+).*;.*extra *== *['"](\w+)['"]""")
+_DISTRIBUTIONS = {"hibari": "hibari-tts"}  # where a module is not called as its distribution is
 _LOG_FORMAT = "%(asctime)s %(levelname)s {name}: %(message)s"
 
 
@@ -43,17 +48,43 @@ class ChildProcess:
 
     @contextmanager
     def reporting_failure(self) -> Iterator[None]:
-        """Around start-up: an error goes to the launcher as one line, with its traceback in the log; exit code 1."""
+        """Around start-up: an error goes to the launcher as one line; exit code 1.
+
+        Its traceback goes to the log, unless it is an AntiphonError, which says itself what to do.
+        """
         try:
             yield
         except Exception as error:  # the edge of the process: whatever stops the start is the launcher's to tell
-            traceback.print_exc()
-            self._say({"error": f"{type(error).__name__}: {error}"})
+            if not isinstance(error, AntiphonError):
+                traceback.print_exc()
+            self._say({"error": _one_line(error)})
             sys.exit(1)
 
     def _say(self, status: dict[str, bool | str]) -> None:
         os.write(self._status_fd, json.dumps(status).encode() + b"\n")
         os.close(self._status_fd)
+
+
+def _one_line(error: Exception) -> str:
+    """The last line of a traceback, also where the message has several; what to install, where a module is missing."""
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    missing = error if isinstance(error, ModuleNotFoundError) else error.__cause__
+    extra = _extra_with(missing.name) if isinstance(missing, ModuleNotFoundError) and missing.name else ""
+    return f"{text}; install antiphon[{extra}]" if extra else text
+
+
+def _extra_with(module: str) -> str:
+    """The extra of this package that brings `module`; "" if none does."""
+    wanted = module.partition(".")[0].replace("_", "-").lower()
+    try:
+        requirements = metadata.requires("antiphon") or []
+    except metadata.PackageNotFoundError:  # run from a source tree that is not installed
+        return ""
+    for requirement in requirements:
+        found = _EXTRA.match(requirement)
+        if found and found[1].lower() in (wanted, _DISTRIBUTIONS.get(wanted)):
+            return found[2]
+    return ""
 
 
 def set_title(name: str) -> None:

@@ -3,12 +3,15 @@
 import os
 import re
 import select
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -48,6 +51,16 @@ def start_server(*arguments: str) -> Server:
                 break
     process.kill()
     raise AssertionError(f"the server did not start (exit code {process.wait()}): {printed}")
+
+
+@pytest.fixture(scope="module")
+def runtime_dir() -> Iterator[Path]:
+    """Where this module's servers keep their run directories; short, because socket paths are."""
+    with pytest.MonkeyPatch.context() as patch:
+        path = Path(tempfile.mkdtemp(prefix="ap-"))
+        patch.setenv("ANTIPHON_RUNTIME_DIR", str(path))
+        yield path
+        shutil.rmtree(path)
 
 
 @pytest.fixture(scope="session")

@@ -33,6 +33,7 @@ class CommandEntry:
 
 COMMANDS = {
     "serve": CommandEntry("antiphon.cli.serve:command", "Serve a pipeline over HTTP (OpenAI-compatible)."),
+    "join": CommandEntry("antiphon.cli.join:command", "Add a replica to a running server, or take one out."),
     "say": CommandEntry("antiphon.cli.say:command", "Speak a text into an audio file."),
     "transcribe": CommandEntry("antiphon.cli.transcribe:command", "Write down what an audio file says."),
     "plan": CommandEntry(

@@ -4,6 +4,7 @@ In: a pipeline and settings. Out: a serving process tree; exit code 0 after a cl
 Does not know: HTTP routes or models.
 """
 
+import logging
 import signal
 import socket
 import time
@@ -17,6 +18,7 @@ from antiphon.errors import AntiphonError, ConfigError, ReplicaDiedError
 from antiphon.launch.launcher import Launcher
 from antiphon.process import configure_logging, set_title
 
+log = logging.getLogger(__name__)
 _WATCH_S = 0.2
 _BACKLOG = 2048
 
@@ -27,6 +29,7 @@ _BACKLOG = 2048
 @click.option("--host", help="Address to listen on (server.host).")
 @click.option("--port", type=int, help="Port to listen on, 0 = any free one (server.port).")
 @click.option("--api-servers", type=int, help="Number of api-server processes on the port (server.api_servers).")
+@click.option("--drain-timeout", type=float, metavar="SECONDS", help="Time for open requests (timeouts.drain_s).")
 @click.option("--no-async-chunk", is_flag=True, help="Hand off whole results instead of streaming, on every edge.")
 def command(
     pipeline: str,
@@ -35,11 +38,17 @@ def command(
     host: str | None,
     port: int | None,
     api_servers: int | None,
+    drain_timeout: float | None,
     no_async_chunk: bool,
 ) -> None:
     """Serve PIPELINE (default: voice) over HTTP."""
-    flags = [("server.host", host), ("server.port", port), ("server.api_servers", api_servers)]
-    given = tuple(Setting(path, value, "command line") for path, value in flags if value is not None)
+    flags = {
+        "server.host": host,
+        "server.port": port,
+        "server.api_servers": api_servers,
+        "timeouts.drain_s": drain_timeout,
+    }
+    given = tuple(Setting(path, value, "command line") for path, value in flags.items() if value is not None)
     deployment = make_deployment(pipeline, deploy_file, assignments, given)
     if no_async_chunk:
         whole = tuple(Setting(f"edges.{e.name}.whole", True, "--no-async-chunk") for e in deployment.pipeline.edges)
@@ -82,6 +91,7 @@ def _run(deployment: Deployment, launcher: Launcher, listener: socket.socket, st
         if stop_signals:
             return
     _announce(deployment, listener)
+    log.info("add a replica: antiphon join --stage STAGE --to %s", launcher.directory)
     while True:
         time.sleep(_WATCH_S)
         if stop_signals:

@@ -18,6 +18,7 @@ ArenaMib = Annotated[int, Meta(ge=1, le=2**20)]
 Seconds = Annotated[float, Meta(ge=0.001, le=1e7)]
 FramesPerS = Annotated[float, Meta(ge=0.01, le=1000.0)]
 SecondsOrZero = Annotated[float, Meta(ge=0.0, le=1e7)]
+DeviceName = Annotated[str, Meta(pattern=r"^(cpu|cuda|npu|xpu)(:\d+)?$")]
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class StageDeploy:
     """
 
     replicas: Count = 1
-    device: str = "cpu"
+    device: DeviceName = "cpu"
     threads: CountOrZero = 0
     python: str = ""
     model: str = ""

@@ -7,7 +7,7 @@ Does not know: processes, sockets, models' code.
 import dataclasses
 import difflib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -31,7 +31,9 @@ from antiphon.errors import ConfigError
 from antiphon.ids import edge_name
 
 Scalar = str | int | float | bool | None
+Tree = dict[str, "Tree | Scalar"]
 _ENUMS = {"start_when": StartWhen, "kind": ConnectorKind, "engine": EngineKind}
+_PATTERNS = {"device": "expected cpu, cuda, npu or xpu, and which one if there are several: cuda:1"}
 _MAX_DEPTH = 8  # far deeper than any key: what is nested without end is not followed
 
 
@@ -97,6 +99,21 @@ def resolve(
     tree = _default_tree(pipeline)
     given = [*_read_file(deploy_file, problems), *settings]
     given = [setting for setting in given if not _is_empty_group(tree, setting)]
+    config = _convert(pipeline, tree, given, problems)
+    if config.pipeline not in (pipeline.name, reference):
+        raise ConfigError([f"these settings are for pipeline {config.pipeline!r}, and this is {pipeline.name!r}"])
+    return Deployment(reference, pipeline, config, tuple(given))
+
+
+def change(deployment: Deployment, settings: tuple[Setting, ...]) -> Deployment:
+    """The deployment with more settings; ConfigError lists every problem found."""
+    tree = cast(Tree, dataclasses.asdict(deployment.config))
+    config = _convert(deployment.pipeline, tree, settings, [])
+    return dataclasses.replace(deployment, config=config, settings=(*deployment.settings, *settings))
+
+
+def _convert(pipeline: PipelineSpec, tree: Tree, given: Sequence[Setting], problems: list[str]) -> DeployConfig:
+    """Put the settings into the tree, in order, and make it a config; ConfigError with `problems` and its own."""
     for setting in given:
         problem = _apply(tree, setting) or _type_problem(setting)
         if problem:
@@ -104,11 +121,9 @@ def resolve(
     if problems:
         raise ConfigError(problems)
     config = msgspec.convert(tree, DeployConfig, strict=True)
-    if config.pipeline not in (pipeline.name, reference):
-        raise ConfigError([f"these settings are for pipeline {config.pipeline!r}, and this is {pipeline.name!r}"])
     if problems := [problem for setting in given if (problem := _engine_problem(pipeline, setting))]:
         raise ConfigError(problems)
-    return Deployment(reference, pipeline, config, tuple(given))
+    return config
 
 
 def _engine_problem(pipeline: PipelineSpec, setting: Setting) -> str:
@@ -142,9 +157,6 @@ def parse_settings(assignments: tuple[str, ...]) -> tuple[Setting, ...]:
     if problems:
         raise ConfigError(problems)
     return tuple(settings)
-
-
-Tree = dict[str, "Tree | Scalar"]
 
 
 def _default_tree(pipeline: PipelineSpec) -> Tree:
@@ -251,6 +263,8 @@ def _type_problem(setting: Setting) -> str:
         msgspec.convert(tree, DeployConfig, strict=True)
     except msgspec.ValidationError as error:
         wanted = str(error).partition(" - at ")[0]
+        if last in _PATTERNS and isinstance(setting.value, str):
+            wanted = _PATTERNS[last]
         if last in _ENUMS:
             wanted = f"expected one of {', '.join(_ENUMS[last])}"
         return f"{where}: {wanted}"

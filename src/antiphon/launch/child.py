@@ -1,6 +1,6 @@
 """The launcher's handle on one child process: start it, hear whether it is ready, end it.
 
-In: a module to run and a Bootstrap. Out: a process and its status. Does not know: what other children do.
+In: a module to run and the Bootstrap of its server. Out: a process and its status. Does not know: other children.
 """
 
 import json
@@ -9,47 +9,68 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import msgspec
+
 from antiphon.errors import ConfigError
+from antiphon.launch.pid_file import write_pid_file
 from antiphon.messages.bootstrap import Bootstrap
+from antiphon.transport.address import RunDirectory
+
+_NO_STATUS = "it ended before it was ready; see its log"
+_END_S = 5.0
 
 
 class Child:
-    """Owns one child process and the reading end of its status pipe."""
+    """Owns one process of a server, and each process that takes its place, with the reading end of its status pipe.
 
-    def __init__(self, module: str, bootstrap: Bootstrap, python: str = "") -> None:
-        self.name = bootstrap.name
+    Every start has socket addresses of its own: what waits for a dead process never reaches the next one.
+    """
+
+    def __init__(self, module: str, name: str, python: str = "") -> None:
+        self.name = name
         self.module = module
-        self.bootstrap = bootstrap
         self.python = python or sys.executable
         self.is_ready = False
+        self.started_s = 0.0
+        self._num_starts = 0
+        self._problem = ""
         self._process: subprocess.Popen[bytes] | None = None
         self._status_fd = -1
 
-    def start(self, run_directory: Path) -> None:
-        """Start the process; ConfigError if its interpreter cannot be run.
+    def start(self, server: Bootstrap, listen_fd: int = -1) -> None:
+        """Start the process as part of the server; ConfigError if its interpreter cannot be run.
 
         It dies with the thread that calls this, so call it from a thread that stays.
         """
-        path = run_directory / f"{self.name.replace('/', '.')}.json"
-        self.bootstrap.write(path)
+        self.close()
+        directory = RunDirectory(Path(server.run_directory))
+        for path in directory.path.glob(directory.file(self.name, "*.sock").name):
+            path.unlink(missing_ok=True)
+        bootstrap = bootstrap_of(server, self.name, self._num_starts, listen_fd)
+        path = directory.file(self.name, "json")
+        bootstrap.write(path)
         read_fd, write_fd = os.pipe()
-        listen_fd = self.bootstrap.listen_fd
         command = [self.python, "-m", self.module, "--bootstrap", str(path)]
         command += ["--status-fd", str(write_fd), "--parent", str(os.getpid())]
         inherited = [write_fd] if listen_fd < 0 else [write_fd, listen_fd]
         environment = dict(os.environ)
         if self.python == sys.executable:  # what this process can import; another interpreter has packages of its own
             environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-        self._status_fd = read_fd
+        self._status_fd, self.is_ready, self._problem = read_fd, False, ""
+        self._num_starts += 1
+        self.started_s = time.monotonic()
         try:
-            self._process = subprocess.Popen(command, pass_fds=inherited, stdin=subprocess.DEVNULL, env=environment)
+            self._process = subprocess.Popen(
+                command, pass_fds=inherited, stdin=subprocess.DEVNULL, env=environment, cwd=server.working_directory
+            )
         except OSError as error:
             raise ConfigError([f"{self.name} could not start: {self.python}: {error.strerror}"]) from error
         finally:
             os.close(write_fd)
-        self.is_ready = False
+        write_pid_file(directory, self.name, self._process.pid)
 
     @property
     def pid(self) -> int:
@@ -66,16 +87,31 @@ class Child:
         with os.fdopen(self._status_fd, "rb") as pipe:
             line = pipe.readline()
         self._status_fd = -1
-        status = json.loads(line) if line else {"error": "it ended before it was ready; see its log"}
+        status = json.loads(line) if line else {"error": _NO_STATUS}
         self.is_ready = "ready" in status
-        return "" if self.is_ready else str(status["error"])
+        if self.is_ready:
+            return ""
+        self._problem = str(status["error"])
+        if not line and self.wait(_END_S):
+            return f"{self._problem} ({self.ending()})"
+        return self._problem
 
-    def death(self) -> str:
+    def ending(self) -> str:
         """How the process ended ("exit code 1", "SIGKILL"), or "" while it lives."""
         code = self._process.poll() if self._process is not None else None
         if code is None:
             return ""
         return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+
+    def death(self) -> str:
+        """As `ending`, with the problem that the process named before it was ready, if it did."""
+        ending = self.ending()
+        return f"{ending}: {self._problem}" if ending and self._problem else ending
+
+    def kill(self, problem: str) -> None:
+        """End a process that is not ready, because of `problem`."""
+        self._problem = problem
+        self.signal(signal.SIGKILL)
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal, if the process lives."""
@@ -97,6 +133,21 @@ class Child:
         if self._status_fd >= 0:
             os.close(self._status_fd)
             self._status_fd = -1
+
+
+def bootstrap_of(server: Bootstrap, name: str, start: int = 0, listen_fd: int = -1) -> Bootstrap:
+    """The bootstrap of the process called `name` at its start number `start`, from any other of the same server."""
+    directory = RunDirectory(Path(server.run_directory))
+    if name == "orchestrator":  # the one that everybody speaks to; it is never started twice
+        return msgspec.structs.replace(server, name=name, control_address=server.orchestrator_address)
+    return msgspec.structs.replace(
+        server,
+        name=name,
+        control_address=directory.address(f"{name}.{start}.control"),
+        connector_address=directory.address(f"{name}.{start}.chunks"),
+        client_address=directory.address(f"{name}.{start}.client"),
+        listen_fd=listen_fd,
+    )
 
 
 def wait_any(children: list[Child], timeout_s: float) -> list[Child]:

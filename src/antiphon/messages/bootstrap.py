@@ -14,6 +14,7 @@ class Bootstrap(msgspec.Struct, frozen=True):
     """Who the child is, the deployment it belongs to, and where it hears and speaks.
 
     pipeline: the reference that models.registry loads. listen_fd: an inherited listening socket, or -1.
+    working_directory: what relative paths in `pipeline` and `config` start from; "" = where the child is started.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Bootstrap(msgspec.Struct, frozen=True):
     connector_address: str = ""
     client_address: str = ""
     listen_fd: int = -1
+    working_directory: str = ""
 
     def write(self, path: Path) -> None:
         """Write as JSON."""

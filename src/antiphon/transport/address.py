@@ -1,37 +1,97 @@
-"""Addresses of sockets inside one private run directory (mode 0700).
+"""One private run directory per server (mode 0700), and the addresses of the sockets inside it.
 
-In: a run directory and names. Out: `ipc://` addresses, one socket file per inlet.
+In: a parent directory and names. Out: `ipc://` addresses and file paths; directories of dead servers are removed.
 Does not know: who connects, or what is sent.
 """
 
+import fcntl
 import os
 import shutil
 import tempfile
+import time
 from pathlib import Path
 
 from antiphon.errors import ConfigError
 
 _MAX_PATH_BYTES = 100  # sockaddr_un allows 107; zmq needs a few
+_PREFIX = "antiphon-"
+_UNLOCKED_PREFIX = f".{_PREFIX}"  # being made: its owner has not locked it yet
+_UNLOCKED_FOR_S = 60.0  # far longer than it takes to lock a directory that has been made
+_LOCK_FILE = "lock"
 
 
 class RunDirectory:
-    """Owns the private directory that holds the socket files of one running server."""
+    """Owns the private directory that holds the files of one running server, and the lock that says that it lives."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, lock_fd: int = -1) -> None:
         self.path = path
+        self._lock_fd = lock_fd
 
     @classmethod
     def create(cls, parent: str | None = None) -> "RunDirectory":
-        """Make a fresh directory that only this user can enter."""
-        return cls(Path(tempfile.mkdtemp(prefix="antiphon-", dir=parent)))
+        """Make a fresh directory that only this user can enter; remove this user's whose servers are dead.
+
+        Its lock lasts as long as this process. It gets its name when it is locked, so no other server removes it.
+        """
+        home = Path(parent or tempfile.gettempdir())
+        _sweep(home)
+        try:
+            unlocked = Path(tempfile.mkdtemp(prefix=_UNLOCKED_PREFIX, dir=home))
+        except OSError as error:
+            raise ConfigError(
+                [f"cannot make a run directory in {home}: {error.strerror}; set ANTIPHON_RUNTIME_DIR to another"]
+            ) from error
+        lock_fd = os.open(unlocked / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return cls(unlocked.rename(unlocked.with_name(unlocked.name.removeprefix("."))), lock_fd)
 
     def address(self, name: str) -> str:
         """The address of the inlet called `name`, e.g. `talker/1.control`."""
-        path = str(self.path / f"{name.replace('/', '.')}.sock")
+        path = str(self.file(name, "sock"))
         if len(os.fsencode(path)) > _MAX_PATH_BYTES:
             raise ConfigError([f"socket path {path} is too long; set ANTIPHON_RUNTIME_DIR to a shorter directory"])
         return f"ipc://{path}"
 
+    def file(self, name: str, ending: str) -> Path:
+        """Where the file of a process is: `file("talker/1", "json")` is `.../talker.1.json`."""
+        return self.path / f"{name.replace('/', '.')}.{ending}"
+
+    def names(self, ending: str) -> list[str]:
+        """Which processes have such a file, e.g. `["orchestrator", "talker/1"]`."""
+        stems = sorted(path.name.removesuffix(f".{ending}") for path in self.path.glob(f"*.{ending}"))
+        return ["/".join(stem.rsplit(".", 1)) for stem in stems]
+
     def remove(self) -> None:
-        """Delete the directory and every socket file in it."""
+        """Delete the directory with all that is in it."""
         shutil.rmtree(self.path, ignore_errors=True)
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+
+def _sweep(parent: Path) -> None:
+    """Remove the directories of this user's servers that were killed, and whose cleaner was killed, too."""
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+    found = [(path, flags) for path in parent.glob(f"{_PREFIX}*")]
+    found += [(path, flags | os.O_CREAT) for path in parent.glob(f"{_UNLOCKED_PREFIX}*") if _is_stale(path)]
+    for path, how in found:
+        try:
+            if path.lstat().st_uid != os.getuid():
+                continue
+            lock_fd = os.open(path / _LOCK_FILE, how, 0o600)
+        except OSError:  # no run directory of ours, or gone by now
+            continue
+        try:
+            fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path, ignore_errors=True)
+        except BlockingIOError:  # its server lives
+            pass
+        finally:
+            os.close(lock_fd)
+
+
+def _is_stale(path: Path) -> bool:
+    try:
+        return time.time() - path.lstat().st_mtime > _UNLOCKED_FOR_S
+    except OSError:
+        return False
