@@ -82,3 +82,43 @@ def save_processor(path: Path) -> None:
     described = extractor.to_dict() | PICTURES  # one file for both, as published
     (path / "preprocessor_config.json").write_text(json.dumps(described, default=np.ndarray.tolist))
     (path / "chat_template.json").write_text(json.dumps({"chat_template": _TEMPLATE}))
+
+
+def patches(frames: np.ndarray) -> tuple[np.ndarray, tuple[int, int, int]]:
+    """What the processor makes of frames that need no scaling, patch by patch: uint8 [n, height, width, 3].
+
+    Returns float32 [t * h * w, 96] and the grid (t, h, w). A patch is two frames of 4 x 4 pixels, colour first.
+    """
+    values = frames.astype(np.float32) / 127.5 - 1.0
+    if len(values) % 2:
+        values = np.concatenate((values, values[-1:]))
+    num_pairs, rows, columns = len(values) // 2, values.shape[1] // 4, values.shape[2] // 4
+    cut = []
+    for pair in range(num_pairs):
+        for top, left in ((2 * y, 2 * x) for y in range(rows // 2) for x in range(columns // 2)):
+            for row, column in ((top, left), (top, left + 1), (top + 1, left), (top + 1, left + 1)):
+                block = values[2 * pair : 2 * pair + 2, 4 * row : 4 * row + 4, 4 * column : 4 * column + 4]
+                cut.append(block.transpose(3, 0, 1, 2).ravel())
+    return np.stack(cut), (num_pairs, rows, columns)
+
+
+def with_media(words: list[int], media: list[int], **features: np.ndarray) -> tiny.Prompt:
+    """A system turn, a user turn of `media` tokens before the words, and the head of the answer."""
+    ids = tiny.prompt(words)["input_ids"]
+    place = list(ids).index(tiny.USER) + 2
+    return {**features, "input_ids": np.concatenate((ids[:place], np.array(media, np.int64), ids[place:]))}
+
+
+def picture_prompt(pixels: np.ndarray, words: list[int]) -> tiny.Prompt:
+    """`pixels` [height, width, 3], both multiples of 8, before the words."""
+    rows, grid = patches(pixels[None])
+    media = [tiny.VISION_START, *[tiny.IMAGE] * (len(rows) // 4), tiny.VISION_END]
+    return with_media(words, media, pixel_values=rows, image_grid_thw=np.array([grid], np.int64))
+
+
+def video_prompt(frames: np.ndarray, frames_per_s: float, words: list[int]) -> tiny.Prompt:
+    """Silent `frames` [n, height, width, 3], large enough for the processor, before the words."""
+    rows, grid = patches(frames)
+    media = [tiny.VISION_START, *[tiny.VIDEO] * (len(rows) // 4), tiny.VISION_END]
+    features = {"pixel_values_videos": rows, "video_grid_thw": np.array([grid], np.int64)}
+    return with_media(words, media, **features, video_second_per_grid=np.array([2 / frames_per_s], np.float32))

@@ -1,6 +1,6 @@
-"""Small files as clients send them: pictures and videos with pixels that are known.
+"""Small files as clients send them: sounds, pictures and videos whose contents are known.
 
-In: arrays. Out: the bytes of a png, jpeg, webp, mov or mp4 file. Does not know: how they are read.
+In: arrays. Out: the bytes of a wav, png, jpeg, webp, mov or mp4 file. Does not know: how they are read.
 """
 
 import io
@@ -10,6 +10,18 @@ from fractions import Fraction
 
 import av
 import numpy as np
+
+
+def wav(num_samples: int, rate: int = 16_000) -> bytes:
+    """A constant level of a quarter, s16 mono."""
+    file = io.BytesIO()
+    with av.open(file, "w", format="wav") as container:
+        stream = container.add_stream("pcm_s16le", rate=rate, layout="mono")
+        frame = av.AudioFrame.from_ndarray(np.full((1, num_samples), 8_192, np.int16), format="s16", layout="mono")
+        frame.sample_rate = rate
+        container.mux(stream.encode(frame))
+        container.mux(stream.encode(None))
+    return file.getvalue()
 
 
 def picture(pixels: np.ndarray, codec: str = "png", pixel_format: str = "rgb24") -> bytes:

@@ -13,6 +13,7 @@ from antiphon.errors import InvalidRequestError, StageError
 from antiphon.messages.client import Usage
 from antiphon.messages.params import SamplingParams
 from tests.unit.server.conftest import RawExchange, audio, end, events, text, tone
+from tests.unit.server.media_files import wav
 
 pytestmark = pytest.mark.anyio
 PATH = "/v1/chat/completions"
@@ -20,17 +21,6 @@ BODY = {"model": "voice", "messages": [{"role": "user", "content": "Say hello."}
 SPOKEN = {"modalities": ["text", "audio"], "audio": {"voice": "alloy", "format": "pcm16"}}
 TEXT_ONLY = [text("Hel"), text("lo."), end("thinker", finish_reason="length", usage=Usage(9, 2))]
 TEXT_AND_AUDIO = [text("Hel"), audio(100), text("lo."), TEXT_ONLY[-1], audio(101, 100), end("code2wav")]
-
-
-def wav(num_samples: int, rate: int = 16_000) -> bytes:
-    file = io.BytesIO()
-    with av.open(file, "w", format="wav") as container:
-        stream = container.add_stream("pcm_s16le", rate=rate, layout="mono")
-        frame = av.AudioFrame.from_ndarray(np.full((1, num_samples), 8_192, np.int16), format="s16", layout="mono")
-        frame.sample_rate = rate
-        container.mux(stream.encode(frame))
-        container.mux(stream.encode(None))
-    return file.getvalue()
 
 
 async def test_a_whole_text_answer(http, client):
