@@ -224,6 +224,7 @@ class EngineClient:
             self._reports[message.source] = message
             return
         if isinstance(message, PeerDied):
+            self._reports.pop(message.name, None)
             self._sender.forget_peer(message.connector_address)
             return
         opened = self._open.get(message.request_id)

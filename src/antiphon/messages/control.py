@@ -150,11 +150,12 @@ class Joined(msgspec.Struct, frozen=True, tag="joined"):
 
 
 class PeerDied(msgspec.Struct, frozen=True, tag="peer_died"):
-    """orchestrator -> replicas, api-servers: the process behind these addresses has ended; it releases nothing.
+    """orchestrator -> replicas, api-servers: the process `name` behind these addresses has ended; it releases nothing.
 
     It follows the StopRequests of what was bound to it, so that nobody puts to it any more.
     """
 
+    name: str
     connector_address: str
     client_address: str = ""
 

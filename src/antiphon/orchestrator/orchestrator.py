@@ -46,6 +46,7 @@ from antiphon.orchestrator.request_state import (
 )
 from antiphon.transport.channel import ChannelFullError
 
+ORCHESTRATOR = "orchestrator"
 log = logging.getLogger(__name__)
 
 
@@ -113,7 +114,7 @@ class Orchestrator:
             case AbortRequest():
                 self._abort(message)
             case StatsReport():
-                self._reports[message.source] = message
+                self._keep(message)
             case Ready():
                 self._join(message)
             case DrainReplica():
@@ -124,7 +125,7 @@ class Orchestrator:
                 assert_never(message)
 
     def process_ended(self, name: str, pid: int = 0, reason: str = "its process has ended") -> None:
-        """The process `pid` called `name` has ended; a later one of that name is not meant. pid 0: whichever is here."""
+        """The process `pid` called `name` has ended, not a later one of that name. pid 0: whichever is here."""
         member = self._members.find(name)
         if member is not None and pid in (0, member.pid):
             self._leave(member, reason)
@@ -146,6 +147,11 @@ class Orchestrator:
         for api_server in self._members.api_servers:
             for report in reports:
                 self._tell(api_server, report)
+
+    def _keep(self, report: StatsReport) -> None:
+        """Reports of members, and of this process itself; the last words of one that has gone are not kept."""
+        if report.source == ORCHESTRATOR or self._members.find(report.source) is not None:
+            self._reports[report.source] = report
 
     def _submit(self, submit: SubmitRequest) -> None:
         if self._members.api_server(submit.api_server) is None:
@@ -283,7 +289,7 @@ class Orchestrator:
                 self._advance(request_id, ReplicaDied(member.name, reason))
         client_address = member.client_address if isinstance(member, ApiServer) else ""
         for other in self._members.all:
-            self._tell(other, PeerDied(member.connector_address, client_address))
+            self._tell(other, PeerDied(member.name, member.connector_address, client_address))
         self.report()
 
     def _forget_requests_of(self, api_server: str) -> None:

@@ -12,7 +12,7 @@ from antiphon.messages.control import StatsReport
 from antiphon.models.registry import load_pipeline
 from antiphon.monitor.counters import lane_counters_as_list
 from antiphon.orchestrator.admission import Admission
-from antiphon.orchestrator.orchestrator import Orchestrator
+from antiphon.orchestrator.orchestrator import ORCHESTRATOR, Orchestrator
 from antiphon.orchestrator.process_watch import ProcessWatch
 from antiphon.process import ChildProcess
 from antiphon.transport.channel import Inlet, Outlet, Poller
@@ -69,10 +69,10 @@ class OrchestratorProcess:
         if now_s < self._next_report_s:
             return
         self._next_report_s = now_s + _WINDOW_S
-        process = ("process", "orchestrator")
+        process = ("process", ORCHESTRATOR)
         counters = lane_counters_as_list((("lane", "control"), process), self._inlet.counters)
         counters += lane_counters_as_list((("lane", "control_out"), process), self._outlet.counters)
-        self._orchestrator.handle(StatsReport("orchestrator", tuple(counters)))
+        self._orchestrator.handle(StatsReport(ORCHESTRATOR, tuple(counters)))
         self._orchestrator.report()
         self._orchestrator.expire(now_s)
 

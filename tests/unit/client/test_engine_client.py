@@ -20,6 +20,7 @@ from antiphon.messages.client import AudioChunk, OutputEnd, OutputError, TextDel
 from antiphon.messages.control import (
     AbortRequest,
     Counter,
+    PeerDied,
     RequestFailed,
     RequestRejected,
     RequestReleased,
@@ -256,6 +257,14 @@ async def test_readiness_is_that_of_the_last_report(stage) -> None:
         await asyncio.sleep(0.002)
     assert stage.client.is_ready()["thinker"] == 0
     assert live in list(stage.client.counters())
+
+
+async def test_the_counters_of_a_process_go_with_it(stage) -> None:
+    bound = Counter("requests_bound", (("replica", "talker/1"),), 2.0)
+    stage.tells(StatsReport("talker/1", (bound,)))
+    await until(lambda: counted(stage, "requests_bound") == 2.0)
+    stage.tells(PeerDied("talker/1", "ipc://nowhere"))
+    await until(lambda: counted(stage, "requests_bound") == 0.0)
 
 
 async def test_a_request_that_is_not_admitted_in_time_is_aborted_and_says_what_to_raise(impatient_stage) -> None:

@@ -72,7 +72,7 @@ TO_REPLICA: list[ToReplica] = [
     StopRequest("req-1", 3, "aborted"),
     StopRequest("req-1", 3, "talker/0 failed it", ERROR),
     Joined(),
-    PeerDied("ipc://t", "ipc://c"),
+    PeerDied("talker/0", "ipc://t", "ipc://c"),
     Leave(),
 ]
 TO_API_SERVER: list[ToApiServer] = [
@@ -80,7 +80,7 @@ TO_API_SERVER: list[ToApiServer] = [
     RequestRejected("req-1", ERROR),
     RequestFailed("req-1", ERROR),
     RequestReleased("req-1"),
-    PeerDied("ipc://t"),
+    PeerDied("talker/0", "ipc://t"),
     STATS,
 ]
 OUTPUTS: list[ClientOutput] = [

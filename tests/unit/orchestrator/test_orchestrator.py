@@ -419,7 +419,7 @@ def test_a_dead_replica_fails_its_own_requests_only() -> None:
 
 def test_everybody_left_is_told_which_peer_has_died(bench: Bench) -> None:
     bench.orchestrator.process_ended("talker/0")
-    told = {address for address, message in bench.others if message == PeerDied("ipc://talker/0.chunks")}
+    told = {address for address, message in bench.others if message == PeerDied("talker/0", "ipc://talker/0.chunks")}
     assert told == {API, *(f"ipc://{stage}/0.control" for stage in STAGES if stage != "talker")}
 
 
@@ -583,6 +583,7 @@ def test_the_last_report_of_each_live_process_is_passed_on(bench: Bench) -> None
     assert (API, StatsReport("talker/0", (Counter("steps", (), 2.0),))) in bench.reports
     assert len([report for _, report in bench.reports if report.source == "talker/0"]) == 1
     bench.orchestrator.process_ended("talker/0")
+    bench.orchestrator.handle(StatsReport("talker/0", (Counter("steps", (), 3.0),)))
     bench.reports.clear()
     bench.orchestrator.report()
     assert not [report for _, report in bench.reports if report.source == "talker/0"]
