@@ -39,7 +39,7 @@ _MODULUS = 30_011  # values fit an int16 sample
 
 
 class Fault(StrEnum):
-    """What a stage does to a request: nothing comes of it; its model raises, or is wrong; it makes rows again, twice."""
+    """What a stage does to a request: nothing comes of it, its model raises, or makes what it may not, or rows again."""
 
     EMPTY = "empty"
     RAISE = "raise"
@@ -182,7 +182,7 @@ class RowModel:
             rows = rows_of(made, start, len(made), slot.state.width)
             handoff = {consumer: {"row": rows.copy(), "label": label} for consumer in request.consumers}
         if self.faults.get(request.request_id) is Fault.UNDECLARED and len(made) > FAULT_ROW:
-            handoff = dict.fromkeys(request.consumers, {"surprise": np.zeros(1)})
+            handoff = {consumer: {"surprise": np.zeros(1)} for consumer in request.consumers}
         client = self._to_client(made[client_from:]) if request.is_final and len(made) > client_from else ()
         first_rows = self._from(slot, start) if start < client_from else {}
         return StageOutput(handoff, client, is_finished, first_rows=first_rows)

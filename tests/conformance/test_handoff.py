@@ -320,7 +320,8 @@ async def consumer_killed_in_mid_stream(server: SmallServer) -> None:
 @way
 async def deadline(server: SmallServer) -> None:
     """The first stage hangs: whoever waits for it says so."""
-    name = await until_waiting_for_a_chunk(server)
+    server.paused.add(f"{entry_of(server.pipeline)}/0")
+    name = await server.submit(VALUES)
     await server.until_over(name)
     error = error_of(server, name)
     assert isinstance(error, HandoffTimeoutError)
