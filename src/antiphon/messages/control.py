@@ -128,13 +128,6 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     pid: int = 0
 
 
-class ProcessDied(msgspec.Struct, frozen=True, tag="died"):
-    """launcher -> orchestrator: a replica or api-server process has ended."""
-
-    name: str
-    reason: str
-
-
 class DrainReplica(msgspec.Struct, frozen=True, tag="drain"):
     """replica -> orchestrator: bind nothing more to me, and say Leave when nothing is bound to me any more."""
 
@@ -175,6 +168,6 @@ class StatsReport(msgspec.Struct, frozen=True, tag="stats"):
     counters: tuple[Counter, ...]
 
 
-ToOrchestrator = SubmitRequest | AbortRequest | StageEvent | Ready | ProcessDied | DrainReplica | StatsReport
+ToOrchestrator = SubmitRequest | AbortRequest | StageEvent | Ready | DrainReplica | StatsReport
 ToReplica = Joined | StartRequest | StopRequest | PeerDied | Leave
 ToApiServer = RequestAccepted | RequestRejected | RequestFailed | RequestReleased | PeerDied | StatsReport

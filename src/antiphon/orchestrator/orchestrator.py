@@ -18,7 +18,6 @@ from antiphon.messages.control import (
     Joined,
     Leave,
     PeerDied,
-    ProcessDied,
     Ready,
     RequestAccepted,
     RequestRejected,
@@ -119,8 +118,6 @@ class Orchestrator:
                 self._join(message)
             case DrainReplica():
                 self._drain(message.name)
-            case ProcessDied():
-                self.process_ended(message.name, reason=message.reason)
             case _:
                 assert_never(message)
 

@@ -30,7 +30,6 @@ from antiphon.messages.control import (
     Leave,
     Peer,
     PeerDied,
-    ProcessDied,
     Ready,
     RequestAccepted,
     RequestFailed,
@@ -63,7 +62,6 @@ TO_ORCHESTRATOR: list[ToOrchestrator] = [
     StageEvent("req-1", 2, "talker/1", StageEventKind.FAILED, ERROR),
     StageEvent("req-1", 0, "talker/1", StageEventKind.RELEASED),
     Ready("talker/1", "ipc://a", "ipc://b", "ipc://c"),
-    ProcessDied("talker/1", "signal 9"),
     DrainReplica("talker/1"),
     STATS,
 ]
