@@ -39,7 +39,7 @@ _MODULUS = 30_011  # values fit an int16 sample
 
 
 class Fault(StrEnum):
-    """What a stage does to a request: nothing comes of it, its model raises, or makes what it may not, or rows again."""
+    """What a stage does to a request: nothing, its model raises, it makes what it may not, or rows again."""
 
     EMPTY = "empty"
     RAISE = "raise"
