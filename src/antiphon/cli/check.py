@@ -33,6 +33,7 @@ _INSTALL_HF = "for autoregressive stages, in antiphon's checkout, run: pip insta
 _GPU_FOLDER = Path("/proc/driver/nvidia/gpus")
 
 CORE = {
+    "av": "av",
     "click": "click",
     "fastapi": "fastapi",
     "httptools": "httptools",
@@ -50,7 +51,6 @@ CORE = {
 """Distribution -> the module it brings."""
 
 VOICE = {
-    "av": "av",
     "faster-whisper": "faster_whisper",
     "hibari-tts": "hibari",
     "onnxruntime": "onnxruntime",
