@@ -4,6 +4,7 @@ In: chunks from the connector. Out: EdgeInputs that fill up, and events: input s
 Does not know: models, scheduling, where chunks come from.
 """
 
+import logging
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 
@@ -14,6 +15,7 @@ from antiphon.messages.error_info import to_error
 from antiphon.messages.interstage import ChunkFlag
 from antiphon.stage.request import EdgeInput
 
+log = logging.getLogger(__name__)
 _MAX_EARLY_CHUNKS = 4096
 _MAX_CLOSED_IDS = 16_384
 
@@ -62,7 +64,7 @@ class Inbox:
     """Owns all input of this replica that has arrived and is not consumed: of open requests, and early chunks.
 
     A chunk of a finished request or an older epoch gives its credit back at once. An early chunk (its
-    StartRequest has not come) is kept for `early_deadline_s`.
+    StartRequest has not come) is kept for `early_deadline_s`; if that comes later still, the request fails at once.
     """
 
     def __init__(self, connector: Connector, *, early_deadline_s: float) -> None:
@@ -71,7 +73,8 @@ class Inbox:
         self._open: dict[str, _Waiting] = {}
         self._early: dict[tuple[str, int], _Early] = {}
         self._num_early = 0
-        self._closed_ids: OrderedDict[tuple[str, int], None] = OrderedDict()
+        self._closed_ids: OrderedDict[tuple[str, int], AntiphonError | None] = OrderedDict()
+        """Requests whose chunks are not kept: None, or why those that came early were given up."""
         self._events: deque[InboxEvent] = deque()
 
     def open(
@@ -83,6 +86,9 @@ class Inbox:
             for edge, replica in producers.items()
         }
         self._open[request_id] = _Waiting(epoch, edges)
+        lost = self._closed_ids.pop((request_id, epoch), None)
+        if lost is not None:
+            self._fail(request_id, lost)
         early = self._early.pop((request_id, epoch), None)
         if early is not None:
             self._num_early -= len(early.chunks)
@@ -126,9 +132,7 @@ class Inbox:
         for edge in waiting.edges.values():
             for chunk in edge.input.drop():
                 self._connector.release(chunk)
-        self._closed_ids[(request_id, waiting.epoch)] = None
-        while len(self._closed_ids) > _MAX_CLOSED_IDS:
-            self._closed_ids.popitem(last=False)
+        self._remember_closed((request_id, waiting.epoch), None)
 
     def expire(self, now_s: float) -> None:
         """Fail the requests whose input has been silent too long, and drop early chunks nobody asked for."""
@@ -139,10 +143,7 @@ class Inbox:
                     edge.last_heard_s = now_s
                     self._fail(request_id, _timeout(request_id, edge, silent_s))
         for key in [key for key, early in self._early.items() if now_s - early.since_s > self._early_deadline_s]:
-            early = self._early.pop(key)
-            self._num_early -= len(early.chunks)
-            for chunk in early.chunks:
-                self._connector.release(chunk)
+            self._give_up_early(key, f"no StartRequest came within {self._early_deadline_s:g} s of it")
 
     def num_held(self) -> int:
         """Open requests and early chunks; 0 when idle."""
@@ -178,10 +179,30 @@ class Inbox:
 
     def _keep_early(self, chunk: Chunk, now_s: float) -> None:
         key = (chunk.header.request_id, chunk.header.epoch)
-        if key in self._closed_ids or self._num_early >= _MAX_EARLY_CHUNKS:
+        if key in self._closed_ids:
             return self._connector.release(chunk)
         self._early.setdefault(key, _Early(now_s)).chunks.append(chunk)
         self._num_early += 1
+        if self._num_early > _MAX_EARLY_CHUNKS:
+            self._give_up_early(key, f"{_MAX_EARLY_CHUNKS} chunks wait for StartRequests already")
+
+    def _give_up_early(self, key: tuple[str, int], why: str) -> None:
+        early = self._early.pop(key)
+        self._num_early -= len(early.chunks)
+        for chunk in early.chunks:
+            self._connector.release(chunk)
+        header = early.chunks[-1].header
+        error = HandoffTimeoutError(
+            f"{header.edge}: chunk {header.seq} of {header.request_id} from {header.producer} was given up: {why}; "
+            "raise timeouts.early_chunk_s or see the orchestrator's log"
+        )
+        log.warning("req=%s %s", header.request_id, error.message)
+        self._remember_closed(key, error)
+
+    def _remember_closed(self, key: tuple[str, int], why: AntiphonError | None) -> None:
+        self._closed_ids[key] = why
+        while len(self._closed_ids) > _MAX_CLOSED_IDS:
+            self._closed_ids.popitem(last=False)
 
     def _start_if_due(self, request_id: str, waiting: _Waiting) -> None:
         if waiting.started:

@@ -171,6 +171,37 @@ def test_early_chunks_nobody_asks_for_are_given_back_after_their_deadline(bench:
     assert (bench.inbox.num_held(), bench.num_leases) == (0, 0)
 
 
+def test_a_start_request_that_comes_after_its_chunks_were_given_up_fails_at_once_and_says_what_to_raise(
+    bench: Bench,
+) -> None:
+    bench.put(0, [1], now_s=100.0)
+    bench.put(1, [2], now_s=100.0)
+    bench.inbox.expire(100.1 + EARLY_S)
+    bench.put(2, [3], now_s=131.0)
+    assert (bench.inbox.num_held(), bench.num_leases) == (0, 0)
+    bench.open(edge=FIRST, now_s=132.0)
+    (error,) = bench.failures()
+    assert isinstance(error, HandoffTimeoutError)
+    for word in (EDGE, "chunk 1 of req-1", "thinker/0", "30 s", "timeouts.early_chunk_s"):
+        assert word in error.message
+    bench.assert_nothing_is_held_after_close()
+
+
+def test_early_chunks_beyond_the_bound_fail_their_own_request_and_no_other(bench: Bench) -> None:
+    for number in range(4096):
+        header = ChunkHeader(f"other-{number % 7}", 0, EDGE, "thinker/0", number // 7)
+        assert bench.producer.put(bench.consumer.address, header, [])
+    bench.inbox.receive(0.0)
+    bench.put(0, [1])
+    assert (bench.inbox.num_held(), bench.num_leases) == (4096, 0)
+    bench.open(edge=FIRST)
+    (error,) = bench.failures()
+    assert isinstance(error, HandoffTimeoutError)
+    assert "4096 chunks wait" in error.message
+    bench.inbox.open("other-3", 0, {EDGE: "thinker/0"}, {EDGE: EdgeRule(EDGE, FIRST, 10.0)}, 0.0)
+    assert bench.inbox.events() == [InputStarted("other-3")]
+
+
 def test_chunks_of_a_closed_request_are_given_back_at_once(bench: Bench) -> None:
     bench.open(edge=FIRST)
     bench.put(0, [1])
