@@ -32,6 +32,10 @@ class Drain:
         """True once no new request is taken."""
         return self._ends_s is not None
 
+    def num_open(self) -> int:
+        """Requests that have begun and are not over."""
+        return len(self._open)
+
     def check(self) -> None:
         """OverloadedError while draining; it gives the time until this server is gone."""
         if self._ends_s is not None:

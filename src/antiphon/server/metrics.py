@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 
 from fastapi import APIRouter
-from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
 from prometheus_client import Counter as PrometheusCounter
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.metrics_core import Metric
@@ -26,7 +26,7 @@ _PREFIX = "antiphon_"
 class HttpMetrics:
     """Owns the metrics of one api-server; each has its own registry, so that two apps in one process do not clash."""
 
-    def __init__(self, counters: Callable[[], Iterable[Counter]]) -> None:
+    def __init__(self, counters: Callable[[], Iterable[Counter]], num_open: Callable[[], int]) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(_RuntimeCollector(counters))
         self._requests = PrometheusCounter(
@@ -35,6 +35,11 @@ class HttpMetrics:
             ("route", "method", "status"),
             registry=self._registry,
         )
+        Gauge(
+            f"{_PREFIX}http_requests_open",
+            "HTTP requests that have begun and are not over, without /health, /ready and /metrics.",
+            registry=self._registry,
+        ).set_function(num_open)
         self._durations = self._histogram("http_request_seconds", "From request to the last byte.", "route")
         self._ttft = self._histogram("ttft_seconds", "From request to the first text.", "task")
         self._ttfa = self._histogram("ttfa_seconds", "From request to the first audio.", "task")

@@ -1,0 +1,198 @@
+"""However a request ends, nothing of it is left in any process and the next one is served. Simulated stages."""
+
+import io
+import threading
+import time
+import wave
+from collections.abc import Callable, Iterator
+
+import httpx
+import pytest
+
+from antiphon.models.simulated.voice_values import spoken
+from tests.process.conftest import Server, start_server
+from tests.process.raw_http import RawRequest, assert_nothing_is_held, eventually, gauges
+
+CHAT = "/v1/chat/completions"
+FIRST_ROWS = 60
+LONG_TEXT = "slow:" + "word " * 400  # 500 steps of 0.1 s; its first text after 15 of them
+READ_DEADLINE_S = 1.0
+
+
+def chat(text: str, **wishes: object) -> dict:
+    return {"model": "sim-relay", "messages": [{"role": "user", "content": text}], **wishes}
+
+
+def ask(server: Server, text: str, **headers: str) -> httpx.Response:
+    return httpx.post(f"{server.url}{CHAT}", json=chat(text), headers=headers, timeout=60)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """One place, so that a second request waits; the first bytes of a slow text come after 1.5 s."""
+    settings = ("admission.max_inflight=1", f"edges.encoder->decoder.first_rows={FIRST_ROWS}")
+    running = start_server("sim-relay", *(word for setting in settings for word in ("--set", setting)))
+    yield running
+    assert running.stop() == 0
+
+
+def bound(server: Server) -> bool:
+    return gauges(server).get("requests_bound", 0) > 0
+
+
+def queued_for_admission(server: Server) -> list[RawRequest]:
+    first = RawRequest(server, CHAT, chat(LONG_TEXT))
+    assert eventually(lambda: gauges(server)["requests_open"] == 1)
+    second = RawRequest(server, CHAT, chat("hello"))
+    assert eventually(lambda: gauges(server).get("requests_queued") == 1)
+    return [second, first]
+
+
+def before_the_first_byte(server: Server) -> list[RawRequest]:
+    request = RawRequest(server, CHAT, chat(LONG_TEXT, stream=True))
+    assert eventually(lambda: bound(server))
+    assert not request.has_answer()
+    return [request]
+
+
+def in_mid_stream(server: Server) -> list[RawRequest]:
+    request = RawRequest(server, CHAT, chat(LONG_TEXT, stream=True))
+    request.read_until(b"data: ", times=3)
+    assert eventually(lambda: bound(server))
+    return [request]
+
+
+def after_the_last_byte(server: Server) -> list[RawRequest]:
+    request = RawRequest(server, CHAT, chat("hello", stream=True))
+    request.read_until(b"\r\n0\r\n\r\n")
+    return [request]
+
+
+def during_a_whole_answer(server: Server) -> list[RawRequest]:
+    request = RawRequest(server, CHAT, chat(LONG_TEXT))
+    assert eventually(lambda: bound(server))
+    assert not request.has_answer()
+    return [request]
+
+
+def during_the_upload(server: Server) -> list[RawRequest]:
+    request = RawRequest(server, CHAT, chat("x" * 10_000), sent=0.5)
+    assert eventually(lambda: gauges(server)["http_requests_open"] == 1)
+    assert gauges(server)["requests_open"] == 0
+    return [request]
+
+
+@pytest.mark.parametrize(
+    "phase",
+    [
+        queued_for_admission,
+        before_the_first_byte,
+        in_mid_stream,
+        after_the_last_byte,
+        during_a_whole_answer,
+        during_the_upload,
+    ],
+)
+def test_a_client_that_hangs_up_leaves_nothing_behind(
+    server: Server, phase: Callable[[Server], list[RawRequest]]
+) -> None:
+    assert_nothing_is_held(server)
+    for number, request in enumerate(requests := phase(server), start=1):
+        request.hang_up()
+        assert eventually(lambda number=number: gauges(server)["requests_open"] == len(requests) - number, 5)
+    assert_nothing_is_held(server)
+    assert ask(server, "hello").json()["choices"][0]["message"]["content"] == "hello"
+
+
+def test_a_client_that_hangs_up_while_its_audio_is_decoded_leaves_nothing_behind(voice_server: Server) -> None:
+    assert_nothing_is_held(voice_server)
+    recording = io.BytesIO()
+    with wave.open(recording, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(1)
+        file.setframerate(8_000)
+        file.writeframes(bytes(8_000 * 1_700))
+    fields = [("model", "", b"whisper-1"), ("file", '; filename="a.wav"', recording.getvalue())]
+    parts = [
+        f'--x\r\nContent-Disposition: form-data; name="{name}"{more}\r\n\r\n'.encode() + value + b"\r\n"
+        for name, more, value in fields
+    ]
+    form = b"".join(parts) + b"--x--\r\n"
+    kind = "Content-Type: multipart/form-data; boundary=x"
+    request = RawRequest(voice_server, "/v1/audio/transcriptions", form, kind)
+    time.sleep(0.2)
+    now = gauges(voice_server)
+    assert (now["http_requests_open"], now["requests_open"]) == (1, 0)
+    request.hang_up()
+    assert_nothing_is_held(voice_server)
+    speech = {"model": "voice", "input": "Hi there.", "response_format": "pcm"}
+    assert len(httpx.post(f"{voice_server.url}/v1/audio/speech", json=speech, timeout=60).content) > 10_000
+
+
+def test_two_requests_with_one_id_at_once_do_not_mix(server: Server) -> None:
+    answers: dict[str, httpx.Response] = {}
+
+    def ask_with_the_id(text: str) -> None:
+        answers[text] = ask(server, text, **{"x-request-id": "mine"})
+
+    threads = [threading.Thread(target=ask_with_the_id, args=(f"slow:{word * 8}",)) for word in ("first", "second")]
+    for thread in threads:
+        thread.start()
+    assert eventually(lambda: gauges(server)["requests_open"] == 2)
+    for thread in threads:
+        thread.join(30)
+    assert len({answer.json()["id"] for answer in answers.values()}) == len(answers) == 2
+    for text, answer in answers.items():
+        assert (answer.status_code, answer.headers["x-request-id"]) == (200, "mine")
+        assert answer.json()["choices"][0]["message"]["content"] == text.removeprefix("slow:")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("GET", "/nowhere", b"", 404),
+        ("PUT", CHAT, b"", 405),
+        ("POST", CHAT, b"{", 400),
+        ("POST", CHAT, b"x" * (33 << 20), 413),
+        ("POST", CHAT, b'{"model":"sim-relay","messages":[{"role":"user","content":"raise-in-first:12345678"}]}', 500),
+    ],
+)
+def test_every_error_carries_the_id_that_the_client_gave(
+    server: Server, method: str, path: str, body: bytes, status: int
+) -> None:
+    headers = {"x-request-id": "mine-2", "content-type": "application/json"}
+    answer = httpx.request(method, f"{server.url}{path}", content=body, headers=headers, timeout=30)
+    assert (answer.status_code, answer.headers["x-request-id"]) == (status, "mine-2")
+    assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+
+
+@pytest.fixture(scope="module")
+def voice() -> Iterator[Server]:
+    """sim-voice, which makes 128 bytes of audio of every byte of text, for clients that may not read for 1 s."""
+    settings = (f"server.client_read_deadline_s={READ_DEADLINE_S}", "server.max_text_chars=300000")
+    running = start_server("sim-voice", *(word for setting in settings for word in ("--set", setting)))
+    yield running
+    assert running.stop() == 0
+
+
+@pytest.mark.parametrize("has_finished", [False, True], ids=["the stages produce", "the stages have finished"])
+def test_a_client_that_does_not_read_is_cut_off_and_disturbs_nobody(voice: Server, has_finished: bool) -> None:
+    assert_nothing_is_held(voice)
+    if has_finished:
+        spoken_chat = {"modalities": ["text", "audio"], "audio": {"voice": "alloy", "format": "pcm16"}}
+        text, path, body = "x" * 20_000, CHAT, {**chat("x" * 20_000), **spoken_chat}
+    else:
+        text, path = "x" * 300_000, "/v1/audio/speech"
+        body = {"model": "sim-voice", "input": text, "response_format": "pcm"}
+    stuck = RawRequest(voice, path, {**body, "model": "sim-voice"}, receive_bytes=4096)
+    assert eventually(lambda: gauges(voice)["requests_open"] == 1)
+    neighbour = {"model": "sim-voice", "input": "Well behaved. " * 30, "response_format": "pcm"}
+
+    def is_reset_while_a_neighbour_is_served() -> bool:
+        answer = httpx.post(f"{voice.url}/v1/audio/speech", json=neighbour, timeout=30)
+        assert answer.content == spoken(neighbour["input"])
+        return stuck.is_reset()
+
+    assert eventually(is_reset_while_a_neighbour_is_served, 30)
+    stuck.hang_up()
+    assert_nothing_is_held(voice)
