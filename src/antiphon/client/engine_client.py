@@ -255,6 +255,8 @@ class EngineClient:
 
     def _fail(self, request_id: str, opened: _Open, error: AntiphonError) -> None:
         """End the stream, or start the request again if a replica died before the consumer has seen anything."""
+        if opened.is_restarting:  # the same failure on the other lane, or what follows from it
+            return
         may_restart = not opened.stream.has_output and not opened.stream.ended and opened.epoch < _MAX_EPOCH
         if isinstance(error, ReplicaDiedError) and may_restart:
             log.warning("req=%s is started again: %s", request_id, error.message)

@@ -312,6 +312,23 @@ async def test_a_request_whose_replica_dies_before_any_output_is_started_again_u
     await stage.holds_nothing()
 
 
+async def test_one_death_that_is_told_on_both_lanes_starts_the_request_again_once(stage) -> None:
+    request_id, stream = await running(stage)
+    stage.says(request_id, OutputError(DIED))
+    await until(lambda: counted(stage, "requests_restarted_total") == 1)
+    stage.tells(RequestFailed(request_id, DIED))
+    stage.tells(RequestReleased(request_id))
+    assert (await stage.hears(SubmitRequest)).epoch == 1
+    stage.accepts(request_id, epoch=1)
+    for chunk in await stage.chunks():
+        stage.entry.release(chunk)
+    stage.says(request_id, PCM, OutputEnd(), epoch=1)
+    messages, error = await outcome(stream)
+    assert ([message.output for message in messages], error) == ([PCM, OutputEnd()], None)
+    stage.tells(RequestReleased(request_id))
+    await stage.holds_nothing()
+
+
 async def test_a_request_that_meets_a_second_death_is_not_started_a_third_time(stage) -> None:
     request_id, stream = await restarted(stage)
     stage.accepts(request_id, epoch=1)
