@@ -4,7 +4,7 @@ In: token ids and media features, by the processor's names. Out: ThinkerPrompt.
 Does not know: requests, the KV cache. InvalidRequestError if the features do not fit the placeholders.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -26,6 +26,7 @@ NAMES = frozenset(
         "video_second_per_grid",
     }
 )
+_VISUAL = {"image": ("pixel_values", "image_grid_thw"), "video": ("pixel_values_videos", "video_grid_thw")}
 _TOGETHER = (
     {"input_features", "feature_attention_mask"},
     {"pixel_values", "image_grid_thw"},
@@ -35,12 +36,24 @@ _TOGETHER = (
 
 @dataclass(frozen=True)
 class ThinkerPrompt:
-    """embeds [n, hidden_size], positions [3, n] float32, is_visual [n] bool, deepstack [num_visual, hidden_size]."""
+    """positions [3, n] float32, is_visual [n] bool; tensors: what it is made of, until its media have been seen.
 
-    embeds: torch.Tensor
+    Then embeds [n, hidden_size], and for some layers deepstack [num_visual, hidden_size].
+    """
+
+    tensors: Tensors
     positions: torch.Tensor
     is_visual: torch.Tensor
+    embeds: torch.Tensor | None = None
     deepstack: tuple[torch.Tensor, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Visuals:
+    """embeds [num_tokens, hidden_size], and the same for each deepstack layer."""
+
+    embeds: torch.Tensor
+    deepstack: list[torch.Tensor]
 
 
 def check(tensors: Tensors, vocab_size: int) -> None:
@@ -76,42 +89,84 @@ class PromptEncoder:
         self._thinker: Any = thinker
         self._device = thinker.lm_head.weight.device
 
-    def encode(self, tensors: Tensors, *, use_audio_in_video: bool) -> ThinkerPrompt:
-        """Run the towers that the prompt needs, one request at a time."""
+    def lay_out(self, tensors: Tensors, *, use_audio_in_video: bool) -> ThinkerPrompt:
+        """A prompt whose media have not been seen."""
         config = self._thinker.config
         ids = tensors["input_ids"]
-        embeds = self._thinker.get_input_embeddings()(ids.to(self._device))
-        is_visual = (ids == config.image_token_id) | (ids == config.video_token_id)
-        if "input_features" in tensors:
-            embeds = _place(embeds, ids == config.audio_token_id, self._audio(tensors), "audio")
-        deepstack: list[torch.Tensor] = []
-        for kind, token in (("image", config.image_token_id), ("video", config.video_token_id)):
-            found = self._visual(tensors, kind)
-            if found is not None:
-                embeds = _place(embeds, ids == token, found[0], kind)
-                deepstack = _merge(deepstack, found[1], is_visual, ids == token)
         positions = self._positions(ids, media_of(tensors), use_audio_in_video)
-        if not deepstack:
-            is_visual = torch.zeros_like(is_visual)
-        return ThinkerPrompt(embeds, positions.to(self._device), is_visual.to(self._device), tuple(deepstack))
+        is_visual = torch.zeros(len(ids), dtype=torch.bool)
+        if tensors.keys() & {"pixel_values", "pixel_values_videos"}:
+            is_visual = (ids == config.image_token_id) | (ids == config.video_token_id)
+        return ThinkerPrompt(tensors, positions.to(self._device), is_visual.to(self._device))
 
-    def _audio(self, tensors: Tensors) -> torch.Tensor:
-        output = self._thinker.get_audio_features(
-            tensors["input_features"].to(self._device, self._thinker.dtype),
-            feature_attention_mask=tensors["feature_attention_mask"].to(self._device),
+    def see(self, prompts: list[ThinkerPrompt]) -> list[ThinkerPrompt]:
+        """The prompts with their embeddings: each tower runs once, over the media of all of them."""
+        config = self._thinker.config
+        tensors = [prompt.tensors for prompt in prompts]
+        sounds = self._sounds(tensors)
+        images, videos = (self._visuals(tensors, kind) for kind in ("image", "video"))
+        seen = []
+        for prompt, sound, image, video in zip(prompts, sounds, images, videos, strict=True):
+            ids = prompt.tensors["input_ids"].to(self._device)
+            embeds = self._thinker.get_input_embeddings()(ids)
+            if sound is not None:
+                embeds = _place(embeds, ids == config.audio_token_id, sound, "audio")
+            deepstack: list[torch.Tensor] = []
+            for found, token, kind in (
+                (image, config.image_token_id, "image"),
+                (video, config.video_token_id, "video"),
+            ):
+                if found is not None:
+                    embeds = _place(embeds, ids == token, found.embeds, kind)
+                    deepstack = _merge(deepstack, found.deepstack, prompt.is_visual, ids == token)
+            seen.append(replace(prompt, tensors={}, embeds=embeds, deepstack=tuple(deepstack)))
+        return seen
+
+    def _sounds(self, prompts: list[Tensors]) -> list[torch.Tensor | None]:
+        """Of each prompt, its audio embeddings [num_tokens, hidden_size]; None if it has no sound."""
+        heard = [tensors for tensors in prompts if "input_features" in tensors]
+        if not heard:
+            return [None] * len(prompts)
+        longest = max(tensors["input_features"].shape[-1] for tensors in heard)
+        features, masks = (
+            torch.cat(
+                [torch.nn.functional.pad(tensors[name], (0, longest - tensors[name].shape[-1])) for tensors in heard]
+            )
+            for name in ("input_features", "feature_attention_mask")
         )
-        features: torch.Tensor = output.last_hidden_state
-        return features
+        output = self._thinker.get_audio_features(
+            features.to(self._device, self._thinker.dtype), feature_attention_mask=masks.to(self._device)
+        )
+        token = self._thinker.config.audio_token_id
+        sizes = [int((tensors["input_ids"] == token).sum()) for tensors in heard]
+        if sum(sizes) != len(output.last_hidden_state):
+            raise InvalidRequestError(
+                f"the prompt has {sum(sizes)} audio tokens, and its audio data make {len(output.last_hidden_state)}",
+                param="messages",
+            )
+        pieces = iter(output.last_hidden_state.split(sizes))
+        return [next(pieces) if "input_features" in tensors else None for tensors in prompts]
 
-    def _visual(self, tensors: Tensors, kind: str) -> tuple[torch.Tensor, list[torch.Tensor]] | None:
-        """Embeddings [num_tokens, hidden_size] and the deepstack features of all pictures or videos; None if none."""
-        if f"{kind}_grid_thw" not in tensors:
-            return None
+    def _visuals(self, prompts: list[Tensors], kind: str) -> list["_Visuals | None"]:
+        """Of each prompt, what the vision tower makes of its pictures or videos; None if it has none."""
+        pixels, grid = _VISUAL[kind]
+        seen = [tensors for tensors in prompts if grid in tensors]
+        if not seen:
+            return [None] * len(prompts)
         thinker = self._thinker
         get_features = thinker.get_image_features if kind == "image" else thinker.get_video_features
-        pixels = tensors["pixel_values" if kind == "image" else "pixel_values_videos"]
-        output = get_features(pixels.to(self._device), tensors[f"{kind}_grid_thw"].to(self._device))
-        return torch.cat(output.pooler_output), [torch.cat(feature) for feature in output.deepstack_features]
+        output = get_features(
+            torch.cat([tensors[pixels] for tensors in seen]).to(self._device),
+            torch.cat([tensors[grid] for tensors in seen]).to(self._device),
+        )
+        found: list[_Visuals | None] = []
+        first = 0
+        for tensors in prompts:
+            stop = first + (len(tensors[grid]) if grid in tensors else 0)
+            layers = [torch.cat(layer[first:stop]) for layer in output.deepstack_features] if stop > first else []
+            found.append(_Visuals(torch.cat(output.pooler_output[first:stop]), layers) if stop > first else None)
+            first = stop
+        return found
 
     def _positions(self, ids: torch.Tensor, media: Media, use_audio_in_video: bool) -> torch.Tensor:
         try:
@@ -137,14 +192,14 @@ def _place(embeds: torch.Tensor, mask: torch.Tensor, features: torch.Tensor, kin
             f"the prompt has {int(mask.sum())} {kind} tokens, and its {kind} data make {len(features)}",
             param="messages",
         )
-    return embeds.masked_scatter(mask[:, None].to(embeds.device), features.to(embeds))
+    return embeds.masked_scatter(mask[:, None], features.to(embeds))
 
 
 def _merge(
     merged: list[torch.Tensor], features: list[torch.Tensor], is_visual: torch.Tensor, mask: torch.Tensor
 ) -> list[torch.Tensor]:
     """Per layer, rows for all visual positions in the prompt's order: `features` at those of `mask`, else as before."""
-    places = mask[is_visual].to(features[0].device)
+    places = mask[is_visual]
     blank = features[0].new_zeros((len(places), features[0].shape[-1]))
     merged = merged or [blank] * len(features)
     return [old.masked_scatter(places[:, None], new) for old, new in zip(merged, features, strict=True)]

@@ -73,7 +73,7 @@ class Thinker:
         return ThinkerState(StopStrings(request.params.sampling.stop), DecodeStream(skip_special_tokens=True))
 
     def receive(self, request: StageRequest, state: ThinkerState, rows: dict[str, Arrays], ended: bool) -> None:
-        """The whole prompt comes at once (its edge starts at ALL_CHUNKS); run the towers of its media."""
+        """The whole prompt comes at once (its edge starts at ALL_CHUNKS); its media are seen when it is computed."""
         document = next((arrays[prompts.KEY] for arrays in rows.values() if arrays), None)
         if document is None:
             return
@@ -87,8 +87,7 @@ class Thinker:
             )
         if "talker" in request.consumers:
             state.layout = self._talker_layout.of_prompt(ids.numpy(), prompt_inputs.media_of(tensors))
-        with torch.inference_mode():
-            state.prompt = self._encoder.encode(tensors, use_audio_in_video=use_audio_in_video)
+        state.prompt = self._encoder.lay_out(tensors, use_audio_in_video=use_audio_in_video)
         state.prompt_ids = ids.tolist()
 
     def rules(self, request: StageRequest, state: ThinkerState) -> SamplingRules:
@@ -106,7 +105,11 @@ class Thinker:
         return len(state.prompt_ids) + len(state.new_ids)
 
     def forward(self, spans: list[Span[ThinkerState]], step: PagedStep) -> StepTensors:
-        """One pass over all spans; the first and the accepted layer's hidden states for requests that will speak."""
+        """One pass over all spans; the first and the accepted layer's hidden states for requests that will speak.
+
+        Before it, one pass of each tower over the media of those prompts that begin with this step.
+        """
+        self._see([span.state for span in spans])
         speaks = any("talker" in span.request.consumers for span in spans)
         is_visual = torch.cat([_is_visual(span, self._device) for span in spans])
         has_visual = bool(is_visual.any())
@@ -142,10 +145,17 @@ class Thinker:
                     raise InvalidRequestError("this checkpoint has no processor; send token ids", param="messages")
                 return self._reader.tensors(prompt)
 
+    def _see(self, states: list[ThinkerState]) -> None:
+        new = [state for state in states if state.prompt is not None and state.prompt.embeds is None]
+        if new:
+            seen = self._encoder.see([state.prompt for state in new if state.prompt is not None])
+            for state, prompt in zip(new, seen, strict=True):
+                state.prompt = prompt
+
     def _embeds(self, span: Span[ThinkerState]) -> torch.Tensor:
         """[stop - start, hidden_size]."""
         state = span.state
-        assert state.prompt is not None, f"{span.request.request_id} was scheduled before its prompt came"
+        assert state.prompt is not None and state.prompt.embeds is not None, f"{span.request.request_id} is not seen"
         num_prompt = len(state.prompt_ids)
         new_ids = state.new_ids[max(0, span.start - num_prompt) : max(0, span.stop - num_prompt)]
         tokens = torch.tensor(new_ids, dtype=torch.int64, device=self._device)
