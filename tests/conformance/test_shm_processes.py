@@ -20,6 +20,7 @@ from antiphon.connector.base import Chunk
 from antiphon.connector.leases import Credit
 from antiphon.connector.memfd import PREFIX_BYTES, ArenaIdentity
 from antiphon.connector.shm import SentChunk, ShmConnector
+from antiphon.errors import ReplicaDiedError
 from antiphon.messages.error_info import to_error
 from antiphon.messages.interstage import ChunkFlag, ChunkHeader, TensorSpec
 from antiphon.transport.address import RunDirectory
@@ -177,6 +178,29 @@ def test_mapped_chunks_of_a_killed_producer_stay_readable(directory: RunDirector
     producer.release(chunk)
 
 
+@pytest.mark.parametrize("is_reaped", [True, False])
+def test_an_unread_chunk_of_a_killed_producer_says_that_its_process_has_ended(
+    directory: RunDirectory, producer: ShmConnector, is_reaped: bool
+) -> None:
+    with echo_process(directory, producer) as (address, child):
+        array = np.zeros(MIB, np.uint8)
+        assert producer.put(address, header(array, 0), [array])
+        deadline = time.monotonic() + DEADLINE_S
+        while not (arrived := producer._inlet.receive()):
+            assert time.monotonic() < deadline, "no answer arrived"
+        for frames in arrived:
+            producer._take_in(frames)
+        child.send_signal(signal.SIGKILL)
+        os.waitid(os.P_PID, child.pid, os.WEXITED | (0 if is_reaped else os.WNOWAIT))
+        chunk = receive(producer)
+    assert (chunk.header.seq, chunk.header.flags, chunk.arrays) == (0, ChunkFlag.ERROR, {})
+    assert chunk.header.error is not None
+    assert isinstance(to_error(chunk.header.error), ReplicaDiedError)
+    producer.release(chunk)
+    producer.forget_peer(address)
+    assert producer.statistics().arena_used_bytes == 0
+
+
 class Forger:
     """Says to a consumer whatever it is told, with one true arena to point into."""
 
@@ -225,7 +249,7 @@ CORRUPTIONS = {
     "no inline frame": (lambda s: msgspec.structs.replace(s, arena=None, offset=0), "outside the 0 of its buffer"),
     "another token": (lambda s: with_arena(s, token=b"x" * 16), "token differs"),
     "another size": (lambda s: with_arena(s, size_bytes=4096), "seal or size differs"),
-    "no such process": (lambda s: with_arena(s, pid=2**22 + 5), "cannot map the arena"),
+    "no such process": (lambda s: with_arena(s, pid=2**22 + 5), "ended before its chunk was read"),
     "no such descriptor": (lambda s: with_arena(s, fd=10_000), "cannot map the arena"),
     "a credit address that is none": (lambda s: msgspec.structs.replace(s, reply_address="tcp//x"), "cannot go back"),
 }
@@ -234,13 +258,14 @@ CORRUPTIONS = {
 @pytest.mark.parametrize("name", CORRUPTIONS)
 def test_a_corrupted_descriptor_fails_its_chunk_only(name: str, forger: Forger, consumer: ShmConnector) -> None:
     corrupt, problem = CORRUPTIONS[name]
+    kind = "ReplicaDiedError" if name == "no such process" else "StageError"
     forger.send(corrupt(forger.genuine))
     chunk = receive(consumer)
     assert (chunk.header.request_id, chunk.header.seq, chunk.header.flags) == ("req-1", 3, ChunkFlag.ERROR)
     assert (chunk.arrays, chunk.header.tensors, chunk.header.rows) == ({}, (), 0)
     assert chunk.header.error is not None
     error = to_error(chunk.header.error)
-    assert type(error).__name__ == "StageError"
+    assert type(error).__name__ == kind
     assert problem in error.message
     consumer.release(chunk)
     consumer.flush()

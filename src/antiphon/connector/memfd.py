@@ -8,11 +8,12 @@ import fcntl
 import mmap
 import os
 import secrets
+import select
 
 import msgspec
 
 from antiphon.connector.arena import ALIGNMENT_BYTES
-from antiphon.errors import StageError
+from antiphon.errors import ReplicaDiedError, StageError
 
 PREFIX_BYTES = ALIGNMENT_BYTES
 """The token's place in front of the arena."""
@@ -75,7 +76,7 @@ class PeerArenas:
         self._opened: dict[str, tuple[ArenaIdentity, mmap.mmap]] = {}
 
     def open(self, peer: str, identity: ArenaIdentity) -> mmap.mmap:
-        """The mapping of `peer`'s arena; StageError if it is gone or is not the one meant."""
+        """The mapping of `peer`'s arena; ReplicaDiedError if its process has ended, StageError if it is another."""
         known = self._opened.get(peer)
         if known is not None and known[0] == identity:
             return known[1]
@@ -105,7 +106,24 @@ def _map(peer: str, identity: ArenaIdentity) -> mmap.mmap:
         finally:
             os.close(fd)
     except (OSError, ValueError, OverflowError) as error:
+        if _has_ended(identity.pid):
+            raise ReplicaDiedError(f"the process behind {peer} ended before its chunk was read") from error
         raise StageError(f"cannot map the arena of {peer} at {path}: {error}; see that process's log") from error
     if mapping[:_TOKEN_BYTES] != identity.token:
         raise StageError(f"{path} is not the arena of {peer}: its token differs; did {peer} restart?")
     return mapping
+
+
+def _has_ended(pid: int) -> bool:
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):  # no number of a process
+        return False
+    try:
+        poller = select.poll()
+        poller.register(pidfd, select.POLLIN)
+        return bool(poller.poll(0))
+    finally:
+        os.close(pidfd)

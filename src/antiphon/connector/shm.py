@@ -17,7 +17,7 @@ from antiphon.connector.base import Chunk, ConnectorStatistics
 from antiphon.connector.layout import Layout, chunk_error
 from antiphon.connector.leases import Credit, Lease, Leases
 from antiphon.connector.memfd import PREFIX_BYTES, ArenaIdentity, OwnArena, PeerArenas
-from antiphon.errors import StageError
+from antiphon.errors import AntiphonError
 from antiphon.messages.error_info import to_info
 from antiphon.messages.interstage import ChunkFlag, ChunkHeader
 from antiphon.transport.channel import FrameInlet, Outlet
@@ -202,7 +202,7 @@ class ShmConnector:
             layout = Layout.of(sent.header)
             source = inline if sent.arena is None else self._peer_arenas.open(sent.reply_address, sent.arena)
             chunk = Chunk(sent.header, layout.read(source, sent.offset), lease, sent.reply_address)
-        except StageError as error:
+        except AntiphonError as error:
             self._num_failed += 1
             return Chunk(_failed(sent.header, error), {}, lease, sent.reply_address)
         self._num_received += 1
@@ -220,5 +220,5 @@ def _check_address(sent: SentChunk) -> None:
         raise chunk_error(sent.header, f"its credit cannot go back to {sent.reply_address[:_MAX_ADDRESS_CHARS]!r}")
 
 
-def _failed(header: ChunkHeader, error: StageError) -> ChunkHeader:
+def _failed(header: ChunkHeader, error: AntiphonError) -> ChunkHeader:
     return msgspec.structs.replace(header, rows=0, tensors=(), flags=int(ChunkFlag.ERROR), error=to_info(error))
