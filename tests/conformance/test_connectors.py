@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from antiphon.config.pipeline import DTYPES
+from antiphon.config.pipeline import DTYPES, ChunkPlan
 from antiphon.connector.base import Chunk, Connector
+from antiphon.connector.cursor import EdgeCursor, EdgeTarget
 from antiphon.connector.registry import KINDS, make_connector
 from antiphon.errors import ConfigError, StageError
 from antiphon.messages.interstage import ChunkFlag, ChunkHeader, TensorSpec
@@ -220,6 +221,51 @@ def test_thousands_of_tiny_chunks_arrive_in_order_through_a_small_arena(make: Ma
     assert statistics.arena_used_bytes == 0
 
 
+def test_a_payload_of_many_chunks_passes_through_an_arena_that_holds_a_part_of_it(make: Make) -> None:
+    """16 MiB in rows of 1,000 bytes through 1 MiB: split by the producer's cursor, joined again, none torn."""
+    producer, consumer = make("a"), make("b")
+    sent = np.random.default_rng(5).integers(0, 256, (16_000, 1_000), np.uint8)
+    plan = ChunkPlan(None, None)
+    cursor = EdgeCursor(EdgeTarget("req-1", 0, "e", "p/0", consumer.address, plan), producer.max_chunk_bytes)
+    cursor.append({"hidden": sent}, {})
+    cursor.finish()
+    pieces: list[np.ndarray] = []
+    is_ended = False
+    deadline = time.monotonic() + 60
+    while not is_ended:
+        assert time.monotonic() < deadline
+        cursor.flush(producer)
+        while (chunk := consumer.get()) is not None:
+            assert chunk.header.seq == len(pieces)
+            pieces.append(chunk.arrays["hidden"].copy())
+            is_ended = chunk.header.is_terminal
+            consumer.release(chunk)
+        consumer.flush()
+        assert producer.get() is None
+    assert cursor.is_closed
+    assert np.array_equal(np.concatenate(pieces), sent)
+    assert len(pieces) == -(-16_000 // (producer.max_chunk_bytes // 1_000))
+    assert producer.statistics().arena_high_water_bytes <= ARENA_BYTES
+    settle(producer)
+
+
+@pytest.mark.parametrize("size", [100, 50_000])
+def test_terminal_markers_of_many_requests_pass_a_full_arena_in_order_and_take_none_of_it(
+    make: Make, size: int
+) -> None:
+    producer, consumer = make("a"), make("b")
+    num_put = 0
+    while put(producer, consumer, rows(size), seq=num_put):
+        num_put += 1
+    used_bytes = producer.statistics().arena_used_bytes
+    for number in range(500):
+        assert producer.put(consumer.address, header_of({}, request_id=f"end-{number}", flags=1), [])
+    assert producer.statistics().arena_used_bytes == used_bytes
+    arrived = [receive(consumer).header for _ in range(num_put + 500)]
+    assert [header.seq for header in arrived[:num_put]] == list(range(num_put))
+    assert [header.request_id for header in arrived[num_put:]] == [f"end-{number}" for number in range(500)]
+
+
 def test_num_held_counts_a_requests_chunks_until_they_are_released(make: Make) -> None:
     producer, consumer = make("a"), make("b")
     for size in (10, 50_000, 0):
@@ -264,6 +310,57 @@ def test_forget_peer_reclaims_what_that_peer_held_and_nothing_else(make: Make) -
         pass
     assert producer.statistics().num_leases == 2 + 4
     assert (receive(alive).arrays["hidden"] == 1).all()
+
+
+@pytest.mark.parametrize("size", [100, 50_000])
+def test_a_late_release_after_forget_peer_frees_nothing_of_what_was_put_since(make: Make, size: int) -> None:
+    """The producer was told that its consumer has died, and it lives: what it had is not taken back twice."""
+    producer, consumer = make("a"), make("b")
+    assert put(producer, consumer, rows(size, fill=1), seq=0)
+    late = receive(consumer)
+    producer.forget_peer(consumer.address)
+    assert producer.statistics().num_leases == 0
+    assert put(producer, consumer, rows(size, fill=2), seq=1)
+    held = receive(consumer)
+    consumer.release(late)
+    consumer.flush()
+    assert put(consumer, producer, {}, seq=5)  # behind the late credit, so the producer has taken that in
+    assert receive(producer).header.seq == 5
+    assert producer.num_held("req-1") == 1
+    assert (held.arrays["hidden"] == 2).all()
+    consumer.release(held)
+    consumer.flush()
+    settle(producer)
+
+
+def test_a_dead_consumer_whose_name_is_taken_again_gets_nothing_that_was_meant_for_the_old_one(make: Make) -> None:
+    producer, consumer = make("a"), make("b")
+    consumer.close()
+    assert put(producer, consumer, rows(50_000), seq=0)
+    assert producer.put(consumer.address, header_of({}, seq=1, flags=int(ChunkFlag.ABORT)), [])
+    producer.forget_peer(consumer.address)
+    assert producer.statistics().arena_used_bytes == 0
+    successor = make("b")
+    assert put(producer, successor, rows(50_000, fill=4), seq=7)
+    chunk = receive(successor)
+    assert (chunk.header.seq, int(chunk.arrays["hidden"][0])) == (7, 4)
+    successor.release(chunk)
+    successor.flush()
+    settle(producer)
+
+
+def test_closing_with_leases_on_both_sides_ends_without_an_error_and_frees_the_address(make: Make) -> None:
+    first, second = make("a"), make("b")
+    for source, target in ((first, second), (second, first)):
+        for size in (100, 50_000):
+            assert put(source, target, rows(size))
+    held = [receive(second), receive(first)]
+    first.close()
+    second.close()
+    assert [int(chunk.arrays["hidden"][0]) for chunk in held] == [1, 1]
+    first, second = make("a"), make("b")
+    assert put(first, second, rows(50_000, fill=6))
+    assert (receive(second).arrays["hidden"] == 6).all()
 
 
 def test_two_producers_to_one_consumer_keep_each_their_order_and_credit(make: Make) -> None:

@@ -70,7 +70,8 @@ class EdgeCursor:
         """Add rows (key -> [n, ...], equal n) and arrays of the request as a whole.
 
         The arrays now belong to the cursor; read-only ones are views of somebody's memory and are copied.
-        StageError if one row and the whole arrays exceed the connector's largest chunk.
+        StageError if a row has no bytes (what takes no credit has no bound), or if one row and the whole arrays exceed
+        the connector's largest chunk.
         After `replay_from`, rows that were produced before are dropped.
         """
         self._check_fits(rows, whole)
@@ -161,6 +162,11 @@ class EdgeCursor:
 
     def _check_fits(self, rows: Arrays, whole: Arrays) -> None:
         whole_bytes = sum(array.nbytes for array in {**self._whole, **whole}.values())
+        if _num_rows(rows) and not _row_bytes(rows):
+            raise StageError(
+                f"{self.target.edge} of {self.target.request_id}: {_num_rows(rows)} rows of no bytes, "
+                "which would take no credit; hand off arrays that have something in them"
+            )
         row_bytes = max(_row_bytes(rows), _row_bytes(self._rows[0]) if self._rows else 0)
         if row_bytes + whole_bytes > self._max_chunk_bytes:
             raise StageError(

@@ -260,6 +260,17 @@ def test_read_only_arrays_are_copied_and_others_are_not() -> None:
     assert connector.chunks[0].arrays["id"].tolist() == connector.chunks[0].arrays["doc"].tolist() == [0, 1, 2]
 
 
+def test_rows_of_no_bytes_are_refused_as_they_would_take_no_credit() -> None:
+    cursor = cursor_of()
+    with pytest.raises(StageError, match="thinker->talker of req-1: 3 rows of no bytes"):
+        cursor.append({"pair": np.empty((3, 0), np.float32)}, {})
+    cursor.append({"pair": np.empty((0, 2), np.float32)}, {})
+    cursor.append(rows(0, 1), {})
+    connector = RecordingConnector()
+    assert cursor.flush(connector)
+    assert [sent.header.rows for sent in connector.chunks] == [1]
+
+
 def test_a_row_larger_than_a_chunk_is_refused_when_it_is_appended() -> None:
     cursor = cursor_of(max_chunk_bytes=15)
     with pytest.raises(StageError, match=r"thinker->talker of req-1: one row of 16 bytes .* raise connector.arena_mib"):
