@@ -106,3 +106,46 @@ def test_what_the_processor_cannot_take_is_the_clients_error(
 ) -> None:
     error: AntiphonError | None = answer(reference, *parts, speaks=False).error
     assert isinstance(error, InvalidRequestError) and message in error.message
+
+
+@pytest.mark.parametrize(("positions_a_step", "largest"), [(2048, 6), (30, 2)])
+def test_pictures_that_come_at_once_pass_the_tower_together_as_far_as_a_step_takes_them(
+    reference: Reference, monkeypatch: pytest.MonkeyPatch, positions_a_step: int, largest: int
+) -> None:
+    chain = Chain(reference.path, max_num_batched_tokens=positions_a_step)
+    passes: list[int] = []
+    network = chain.thinkers[0]._model._network
+    look = network.get_image_features
+
+    def counted(pixels: torch.Tensor, grid: torch.Tensor) -> object:
+        passes.append(len(grid))
+        return look(pixels, grid)
+
+    monkeypatch.setattr(network, "get_image_features", counted)
+    prompt = picture_prompt(PIXELS, [7, 8])
+    for number in range(6):
+        chain.submit(str(number), prompt, speaks=False)
+    assert not passes, "a request that waits holds up those that run"
+    heard = chain.run()
+    assert sum(passes) == 6 and max(passes) == largest
+    want = text_of(reference.text(prompt, use_audio_in_video=False))
+    assert [of_one.text for of_one in heard.values()] == [want] * 6
+
+
+@pytest.mark.parametrize("missing", ["pixel_values", "input_features"])
+def test_a_prompt_whose_media_do_not_fit_fails_alone(reference: Reference, missing: str) -> None:
+    good = picture_prompt(PIXELS, [7, 8])
+    if missing == "pixel_values":
+        bad = good | {"image_grid_thw": np.array([[1, 2, 2]], np.int64), "pixel_values": good["pixel_values"][:4]}
+    else:
+        bad = tiny.prompt([9], audio_frames=150)
+        bad["input_features"], bad["feature_attention_mask"] = (
+            bad[name][..., :40] for name in ("input_features", "feature_attention_mask")
+        )
+    chain = Chain(reference.path)
+    for name, prompt in (("good", good), ("bad", bad), ("spoken", tiny.prompt([9], audio_frames=150))):
+        chain.submit(name, prompt, speaks=False)
+    heard = chain.run()
+    assert isinstance(heard["bad"].error, InvalidRequestError)
+    assert heard["good"].text == text_of(reference.text(good, use_audio_in_video=False))
+    assert heard["spoken"].error is None and heard["spoken"].text
