@@ -68,6 +68,9 @@ class Processes(Protocol):
     def kill(self, name: str) -> None:
         """End a process that does not answer."""
 
+    def remove_sockets(self, *addresses: str) -> None:
+        """Remove the socket files of a process that has ended."""
+
 
 class Orchestrator:
     """Owns every admitted request's state and admission. Single-threaded; no I/O but its outlet and `processes`.
@@ -285,6 +288,8 @@ class Orchestrator:
             for request_id in list(self._requests):
                 self._advance(request_id, ReplicaDied(member.name, reason))
         client_address = member.client_address if isinstance(member, ApiServer) else ""
+        heard_at = (member.control_address, member.connector_address, client_address)
+        self._processes.remove_sockets(*(address for address in heard_at if address))
         for other in self._members.all:
             self._tell(other, PeerDied(member.name, member.connector_address, client_address))
         self.report()

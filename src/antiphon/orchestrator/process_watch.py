@@ -7,6 +7,8 @@ import os
 import select
 import signal
 
+from antiphon.transport.address import remove_socket
+
 
 class ProcessWatch:
     """Owns one pidfd per watched process. A pidfd means one process, even when its id has been given to another."""
@@ -38,6 +40,11 @@ class ProcessWatch:
         for pidfd, (watched, _) in self._watched.items():
             if watched == name:
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+
+    def remove_sockets(self, *addresses: str) -> None:
+        """Remove what a process has left that has ended: the socket files at which it heard."""
+        for address in addresses:
+            remove_socket(address)
 
     def close(self) -> None:
         """Watch nothing any more."""

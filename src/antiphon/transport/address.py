@@ -14,6 +14,7 @@ from pathlib import Path
 from antiphon.errors import ConfigError
 
 _MAX_PATH_BYTES = 100  # sockaddr_un allows 107; zmq needs a few
+_IPC = "ipc://"
 _PREFIX = "antiphon-"
 _UNLOCKED_PREFIX = f".{_PREFIX}"  # being made: its owner has not locked it yet
 _UNLOCKED_FOR_S = 60.0  # far longer than it takes to lock a directory that has been made
@@ -50,7 +51,7 @@ class RunDirectory:
         path = str(self.file(name, "sock"))
         if len(os.fsencode(path)) > _MAX_PATH_BYTES:
             raise ConfigError([f"socket path {path} is too long; set ANTIPHON_RUNTIME_DIR to a shorter directory"])
-        return f"ipc://{path}"
+        return f"{_IPC}{path}"
 
     def file(self, name: str, ending: str) -> Path:
         """Where the file of a process is: `file("talker/1", "json")` is `.../talker.1.json`."""
@@ -67,6 +68,11 @@ class RunDirectory:
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
             self._lock_fd = -1
+
+
+def remove_socket(address: str) -> None:
+    """Remove the socket file of a process that has ended; nobody else ever hears at its address."""
+    Path(address.removeprefix(_IPC)).unlink(missing_ok=True)
 
 
 def _sweep(parent: Path) -> None:

@@ -62,6 +62,7 @@ class Bench:
     ended_pids: set[int] = field(default_factory=set)
     killed: list[str] = field(default_factory=list)
     forgotten: list[str] = field(default_factory=list)
+    removed_sockets: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         admission = Admission(max_inflight=self.max_inflight, max_queue=self.max_queue)
@@ -73,6 +74,9 @@ class Bench:
 
     def kill(self, name: str) -> None:
         self.killed.append(name)
+
+    def remove_sockets(self, *addresses: str) -> None:
+        self.removed_sockets += addresses
 
     def forget(self, address: str) -> None:
         self.forgotten.append(address)
@@ -496,6 +500,7 @@ def test_nothing_more_is_bound_to_a_replica_that_drains_and_it_leaves_with_its_l
     bench.orchestrator.process_ended("talker/0")
     assert not [message for _, message in bench.taken() if isinstance(message, RequestFailed)]
     assert "ipc://talker/0.control" in bench.forgotten
+    assert set(bench.removed_sockets) == {"ipc://talker/0.control", "ipc://talker/0.chunks"}
 
 
 def test_an_idle_replica_that_drains_leaves_at_once(bench: Bench) -> None:

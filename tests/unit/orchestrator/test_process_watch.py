@@ -4,6 +4,7 @@ import select
 import signal
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -53,3 +54,11 @@ def test_kill_ends_the_process_of_that_name_even_if_it_is_stopped(watch, sleeper
     watch.kill("talker/1")
     watch.kill("talker/0")
     assert sleeper.wait(PATIENCE_S) == -signal.SIGKILL
+
+
+def test_the_sockets_of_a_process_that_has_ended_are_removed(watch, tmp_path: Path) -> None:
+    path = tmp_path / "talker.0.0.control.sock"
+    path.touch()
+    for _ in range(2):  # a launcher that starts the next one may have removed them
+        watch.remove_sockets(f"ipc://{path}", f"ipc://{tmp_path}/talker.0.0.chunks.sock")
+    assert list(tmp_path.iterdir()) == []
