@@ -64,21 +64,20 @@ def cut(frames: np.ndarray, rules: PatchRules) -> tuple[torch.Tensor, tuple[int,
     Returns its patches, float32 [t * h * w, 3 * temporal_patch_size * patch_size ** 2], and its grid (t, h, w). Patches
     of one merged position stand together. InvalidRequestError for a picture much longer than wide.
     """
-    pixels = torch.from_numpy(frames).permute(0, 3, 1, 2).contiguous()
+    pixels = torch.from_numpy(frames).permute(0, 3, 1, 2)
     height, width = pixels.shape[-2:]
     size = fitted_size(height, width, rules)
     if size != (height, width):
         pixels = torch.nn.functional.interpolate(pixels, size, mode="bicubic", antialias=True)
-    mean, std = (torch.tensor(of_colour)[:, None, None] * 255 for of_colour in (rules.mean, rules.std))
-    values = (pixels.float() - mean) / std
-    missing = -len(values) % rules.temporal_patch_size
-    values = torch.cat((values, values[-1:].expand(missing, -1, -1, -1)))
+    missing = -len(pixels) % rules.temporal_patch_size
+    pixels = torch.cat((pixels, pixels[-1:].expand(missing, -1, -1, -1)))
     patch, merge, depth = rules.patch_size, rules.merge_size, rules.temporal_patch_size
-    grid = (len(values) // depth, size[0] // patch, size[1] // patch)
-    blocks = values.reshape(grid[0], depth, 3, grid[1] // merge, merge, patch, grid[2] // merge, merge, patch)
+    grid = (len(pixels) // depth, size[0] // patch, size[1] // patch)
+    blocks = pixels.reshape(grid[0], depth, 3, grid[1] // merge, merge, patch, grid[2] // merge, merge, patch)
     # from (t, depth, colour, h, mh, ph, w, mw, pw) to (t, h, w, mh, mw, colour, depth, ph, pw)
-    rows = blocks.permute(0, 3, 6, 4, 7, 2, 1, 5, 8)
-    return rows.reshape(math.prod(grid), -1), grid
+    rows = blocks.permute(0, 3, 6, 4, 7, 2, 1, 5, 8).reshape(math.prod(grid), 3, -1).float()
+    mean, std = (torch.tensor(of_colour)[:, None] * 255 for of_colour in (rules.mean, rules.std))
+    return rows.sub_(mean).div_(std).flatten(1), grid
 
 
 def fitted_size(height: int, width: int, rules: PatchRules) -> tuple[int, int]:
