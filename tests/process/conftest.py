@@ -69,3 +69,12 @@ def voice_server() -> Iterator[Server]:
     server = start_server("voice")
     yield server
     assert server.stop() == 0, "the server did not stop cleanly"
+
+
+@pytest.fixture(scope="session")
+def sim_voice_server() -> Iterator[Server]:
+    """The `sim-voice` pipeline, for texts up to 300,000 characters (38 MB of audio) and clients that read every 1 s."""
+    settings = ("server.client_read_deadline_s=1.0", "server.max_text_chars=300000")
+    server = start_server("sim-voice", *(word for setting in settings for word in ("--set", setting)))
+    yield server
+    assert server.stop() == 0, "the server did not stop cleanly"

@@ -3,14 +3,13 @@
 In: a server, a path, a body. Out: bytes as they come. Also the server's gauges, which say whether anything is held.
 """
 
+import http.client
 import json
 import re
 import select
 import socket
 import time
 from collections.abc import Callable
-
-import httpx
 
 from tests.process.conftest import Server
 
@@ -30,9 +29,11 @@ _SAMPLE = re.compile(r"^antiphon_(\w+?)(?:\{.*\})? (\S+)$", re.MULTILINE)
 
 def gauges(server: Server) -> dict[str, float]:
     """Sum of every gauge and counter over all its labels."""
-    sums: dict[str, float] = {}
-    for name, value in _SAMPLE.findall(httpx.get(f"{server.url}/metrics", timeout=10).text):
+    connection, sums = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10), dict[str, float]()
+    connection.request("GET", "/metrics")
+    for name, value in _SAMPLE.findall(connection.getresponse().read().decode()):
         sums[name] = sums.get(name, 0.0) + float(value)
+    connection.close()
     return sums
 
 
@@ -41,7 +42,7 @@ def eventually(check: Callable[[], bool], timeout_s: float = 15.0) -> bool:
     while not check():
         if time.monotonic() > deadline_s:
             return False
-        time.sleep(0.02)
+        time.sleep(0.05)
     return True
 
 

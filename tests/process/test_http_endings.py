@@ -16,7 +16,6 @@ from tests.process.raw_http import RawRequest, assert_nothing_is_held, eventuall
 CHAT = "/v1/chat/completions"
 FIRST_ROWS = 60
 LONG_TEXT = "slow:" + "word " * 400  # 500 steps of 0.1 s; its first text after 15 of them
-READ_DEADLINE_S = 1.0
 
 
 def chat(text: str, **wishes: object) -> dict:
@@ -166,33 +165,25 @@ def test_every_error_carries_the_id_that_the_client_gave(
     assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
 
 
-@pytest.fixture(scope="module")
-def voice() -> Iterator[Server]:
-    """sim-voice, which makes 128 bytes of audio of every byte of text, for clients that may not read for 1 s."""
-    settings = (f"server.client_read_deadline_s={READ_DEADLINE_S}", "server.max_text_chars=300000")
-    running = start_server("sim-voice", *(word for setting in settings for word in ("--set", setting)))
-    yield running
-    assert running.stop() == 0
+def test_clients_that_do_not_read_are_cut_off_and_disturb_nobody(sim_voice_server: Server) -> None:
+    assert_nothing_is_held(sim_voice_server)
+    speech = {"model": "sim-voice", "response_format": "pcm"}
+    spoken_chat = {"modalities": ["text", "audio"], "audio": {"voice": "alloy", "format": "pcm16"}}
+    whole = {**chat("x" * 20_000), **spoken_chat, "model": "sim-voice"}  # 3.4 MB in one piece, after the last stage
+    stuck = [
+        RawRequest(sim_voice_server, "/v1/audio/speech", {**speech, "input": "x" * 300_000}, receive_bytes=4096),
+        RawRequest(sim_voice_server, CHAT, whole, receive_bytes=4096),
+    ]
+    assert eventually(lambda: gauges(sim_voice_server)["requests_open"] == 2)
+    text = "Well behaved. " * 30
 
+    def all_are_reset_while_a_neighbour_is_served() -> bool:
+        answer = neighbour.post("/v1/audio/speech", json={**speech, "input": text})
+        assert answer.content == spoken(text)
+        return all(request.is_reset() for request in stuck)
 
-@pytest.mark.parametrize("has_finished", [False, True], ids=["the stages produce", "the stages have finished"])
-def test_a_client_that_does_not_read_is_cut_off_and_disturbs_nobody(voice: Server, has_finished: bool) -> None:
-    assert_nothing_is_held(voice)
-    if has_finished:
-        spoken_chat = {"modalities": ["text", "audio"], "audio": {"voice": "alloy", "format": "pcm16"}}
-        text, path, body = "x" * 20_000, CHAT, {**chat("x" * 20_000), **spoken_chat}
-    else:
-        text, path = "x" * 300_000, "/v1/audio/speech"
-        body = {"model": "sim-voice", "input": text, "response_format": "pcm"}
-    stuck = RawRequest(voice, path, {**body, "model": "sim-voice"}, receive_bytes=4096)
-    assert eventually(lambda: gauges(voice)["requests_open"] == 1)
-    neighbour = {"model": "sim-voice", "input": "Well behaved. " * 30, "response_format": "pcm"}
-
-    def is_reset_while_a_neighbour_is_served() -> bool:
-        answer = httpx.post(f"{voice.url}/v1/audio/speech", json=neighbour, timeout=30)
-        assert answer.content == spoken(neighbour["input"])
-        return stuck.is_reset()
-
-    assert eventually(is_reset_while_a_neighbour_is_served, 30)
-    stuck.hang_up()
-    assert_nothing_is_held(voice)
+    with httpx.Client(base_url=sim_voice_server.url, timeout=30) as neighbour:
+        assert eventually(all_are_reset_while_a_neighbour_is_served, 40)
+    for request in stuck:
+        request.hang_up()
+    assert_nothing_is_held(sim_voice_server)

@@ -74,6 +74,7 @@ class ScriptedClient:
     inputs: list[TaskInput] = field(default_factory=list)
     request_ids: list[str] = field(default_factory=list)
     aborted: list[str] = field(default_factory=list)
+    streams: list[OutputStream] = field(default_factory=list)
     submitted: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def submit(self, task_input: TaskInput, *, request_id: str) -> OutputStream:
@@ -84,6 +85,7 @@ class ScriptedClient:
         stream = OutputStream(
             request_id, deadline_s=30, max_backlog_bytes=1 << 24, abort=lambda id, reason: self.aborted.append(id)
         )
+        self.streams.append(stream)
         spoken = isinstance(task_input, ChatInput) and task_input.audio_out
         ending = {message.stage for message in self.script if isinstance(message.output, OutputEnd)}
         stream.accept(tuple({"thinker", "code2wav"} if spoken else ending or {"code2wav"}))
