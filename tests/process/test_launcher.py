@@ -132,6 +132,10 @@ def test_nothing_outlives_a_launcher_that_is_killed() -> None:
             "stages.encoder.model=/nowhere/weights",
             ["encoder/0 could not start: StageError", "none at /nowhere/weights"],
         ),
+        (
+            "stages.decoder.python=/bin/true",
+            ["decoder/0 could not start", "ended before it was ready", "(exit code 0)"],
+        ),
         ("stages.decoder.python=/nowhere/python", ["decoder/0 could not start", "/nowhere/python", "No such file"]),
     ],
 )
@@ -148,6 +152,34 @@ def test_a_process_that_cannot_start_is_named_with_the_real_error_and_ends_the_r
     assert " is served at " not in ended.stdout
     assert set(runtime_dir.iterdir()) == run_before
     assert str(runtime_dir) not in " ".join(cmdline(int(p.name)) for p in Path("/proc").iterdir() if p.name.isdigit())
+
+
+BROKEN_PIPELINE = """
+import dataclasses
+from antiphon.models.simulated.pipeline import DECODER, PIPELINE as WHOLE
+broken = dataclasses.replace(DECODER, model={model!r})
+PIPELINE = dataclasses.replace(WHOLE, name="broken", stages=(WHOLE.stages[0], broken))
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "last_line"),
+    [
+        (
+            "import a_package_that_nobody_has",
+            "stage.py cannot be imported: No module named 'a_package_that_nobody_has'",
+        ),
+        ("raise RuntimeError('the weights are\\nof another model')", "RuntimeError: the weights are of another model"),
+    ],
+)
+def test_the_last_line_of_a_stages_traceback_is_the_one_error(tmp_path: Path, code: str, last_line: str) -> None:
+    (tmp_path / "stage.py").write_text(f"class Broken:\n    pass\n{code}\n")
+    (tmp_path / "pipeline.py").write_text(BROKEN_PIPELINE.format(model=f"{tmp_path}/stage.py:Broken"))
+    ended = run_serve(f"{tmp_path}/pipeline.py:PIPELINE", "--port", "0")
+    assert ended.returncode == 1
+    (error,) = (line for line in ended.stderr.splitlines() if line.startswith("error: "))
+    assert error.startswith("error: decoder/0 could not start: ")
+    assert last_line in error
 
 
 def test_a_start_that_takes_too_long_names_who_is_late_and_the_setting() -> None:
@@ -176,6 +208,11 @@ def test_a_port_in_use_is_one_clear_line() -> None:
             "error: --set: unknown key 'stages.encoder.replcas'; at stages.encoder there is 'replicas'",
         ),
         (("sim-relay", "--port", "99999"), "error: command line: server.port=99999: Expected `int` <= 65535"),
+        (
+            ("sim-relay", "--set", "stages.encoder.device=gpu"),
+            "error: --set: stages.encoder.device='gpu': expected cpu, cuda, npu or xpu, and which one if",
+        ),
+        (("sim-relay", "--drain-timeout", "-1"), "error: command line: timeouts.drain_s=-1.0: Expected `float` >= 0"),
         (("sim-relay", "--host", "nowhere.invalid"), "error: cannot listen on nowhere.invalid:8000: "),
     ],
 )

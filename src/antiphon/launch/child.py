@@ -91,7 +91,7 @@ class Child:
         self.is_ready = "ready" in status
         if self.is_ready:
             return ""
-        self._problem = str(status["error"])
+        self._problem = self._problem or str(status["error"])
         if not line and self.wait(_END_S):
             return f"{self._problem} ({self.ending()})"
         return self._problem

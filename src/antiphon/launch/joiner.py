@@ -42,12 +42,8 @@ class RunningServer:
         try:
             bootstrap = Bootstrap.read(str(directory.file("orchestrator", "json")))
         except (OSError, msgspec.DecodeError) as error:
-            hint = "`antiphon serve` logs it when it serves"
-            if not directory.path.exists():
-                raise ConfigError(
-                    [f"there is no {address}: its server has ended, or it is no address; {hint}"]
-                ) from error
-            raise ConfigError([f"{address} is not the run directory of a server; {hint}"]) from error
+            problem = "is not the run directory of a server" if directory.path.exists() else "does not exist (any more)"
+            raise ConfigError([f"{address} {problem}; `antiphon serve` logs its own when it serves"]) from error
         orchestrator = find_process(directory, "orchestrator")
         if orchestrator is None:
             raise ConfigError([f"the server of {address} has ended"])

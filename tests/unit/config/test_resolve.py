@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from antiphon.config.pipeline import WHOLE, ChunkPlan, StartWhen
-from antiphon.config.resolve import Deployment, Setting, parse_settings, resolve
+from antiphon.config.resolve import Deployment, Setting, change, parse_settings, resolve
 from antiphon.errors import ConfigError
 from antiphon.models.voice.pipeline import PIPELINE as VOICE
 
@@ -289,6 +289,23 @@ def test_any_text_as_a_file_gives_a_deployment_or_a_config_error(
     file = tmp_path_factory.getbasetemp() / "any.yaml"
     file.write_text(text, encoding="utf-8")
     _resolves_or_refuses((), str(file))
+
+
+def test_a_deployment_can_be_changed_by_more_settings_and_keeps_the_rest() -> None:
+    before = resolve("voice", VOICE, settings=parse_settings(("stages.talker.threads=3", "server.port=9001")))
+    after = change(before, parse_settings(("stages.talker.threads=4", "stages.talker.device=cuda:1")))
+    assert (after.config.stages["talker"].threads, after.config.stages["talker"].device) == (4, "cuda:1")
+    assert after.config.server.port == 9001
+    assert before.config.stages["talker"].threads == 3
+    with pytest.raises(ConfigError) as refused:
+        change(before, parse_settings(("stages.talker.threds=4", "stages.talker.engine=llama_cpp")))
+    assert len(refused.value.problems) == 1 and "'threads'" in refused.value.problems[0]
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:", "cuda:x", "CUDA", "cuda:1 ", ""])
+def test_a_device_that_cannot_be_meant_is_refused_with_what_can(device: str) -> None:
+    with pytest.raises(ConfigError, match="expected cpu, cuda, npu or xpu, and which one if there are several"):
+        resolve("voice", VOICE, settings=(Setting("stages.talker.device", device, "--set"),))
 
 
 PATHS = st.sampled_from(

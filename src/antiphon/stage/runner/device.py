@@ -47,7 +47,26 @@ class Device:
         if kind == "npu":
             import torch_npu  # noqa: F401  registers the device with torch
         self.torch_device = torch.device(name)
+        num_devices = 1 if kind == "cpu" else _num_devices(self.torch_device)
+        if (self.torch_device.index or 0) >= num_devices:
+            raise ConfigError([f"device {name!r} is not here: torch {torch.__version__} finds {num_devices} of {kind}"])
         self.dtype = _DTYPES[dtype] if dtype else torch.float32 if kind == "cpu" else torch.bfloat16
+
+    def place(self, network: torch.nn.Module) -> None:
+        """Move a network here, for inference.
+
+        On a cpu the float32 weights of its linear layers are laid out by columns, in place: products with few rows, as
+        in a decode, are then faster (MKL; docs/performance.md). Weights that an embedding shares stay as they are.
+        """
+        network.eval().to(self.torch_device)
+        if self.torch_device.type != "cpu":
+            return
+        shared = {id(module.weight) for module in network.modules() if isinstance(module, torch.nn.Embedding)}
+        for module in network.modules():
+            if isinstance(module, torch.nn.Linear) and id(module.weight) not in shared:
+                weight = module.weight.data
+                if weight.dtype is torch.float32:
+                    module.weight.data = weight.t().contiguous().t()
 
     @property
     def has_graphs(self) -> bool:
@@ -87,6 +106,11 @@ class Device:
         done = torch.Event(self.torch_device)
         done.record()
         return HostCopy(unpack(pinned, tensors), done)
+
+
+def _num_devices(device: torch.device) -> int:
+    module = torch.get_device_module(device)
+    return int(module.device_count()) if module.is_available() else 0
 
 
 def pack(tensors: Tensors) -> torch.Tensor:

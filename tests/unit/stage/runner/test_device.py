@@ -16,6 +16,11 @@ def test_an_unknown_device_or_dtype_is_refused_with_what_there_is() -> None:
         Device("cpu", "int4")
 
 
+def test_a_device_that_this_machine_does_not_have_is_refused_before_anything_is_loaded() -> None:
+    with pytest.raises(ConfigError, match=r"device 'cuda:99' is not here: torch \S+ finds \d+ of cuda"):
+        Device("cuda:99")
+
+
 def test_a_cpu_computes_in_float32_unless_told_otherwise() -> None:
     assert Device("cpu").dtype is torch.float32
     assert Device("cpu", "bfloat16").dtype is torch.bfloat16
