@@ -18,7 +18,7 @@ _SHORT_OVERHEAD_S = 5.0
 _SHARE_OF_LONG_EPISODE = 0.6
 _BURSTS_PER_S = 0.15
 _HITS_PER_S = 0.35
-_MEMBERSHIP_PER_S = 0.15
+_MEMBERSHIP_PER_S = 0.25
 _MAX_PICK = 1 << 16
 
 
@@ -81,7 +81,7 @@ class Ask(msgspec.Struct, frozen=True, tag="ask"):
 
 
 class How(StrEnum):
-    """What befalls a process. FREEZE: SIGSTOP, and SIGCONT a while later."""
+    """What befalls a process. TERM only an api-server: to a replica it is a Drain. FREEZE: SIGCONT a while later."""
 
     KILL = "SIGKILL"
     TERM = "SIGTERM"
@@ -89,7 +89,7 @@ class How(StrEnum):
 
 
 class Hit(msgspec.Struct, frozen=True, tag="hit"):
-    """A signal to one process of a kind: a stage's name, `api-server`, `orchestrator` or `launcher`.
+    """A signal to one process of a kind: a stage's name, `api-server`, `orchestrator`, `launcher` or `join`.
 
     `pick` chooses among those that live then, modulo their number.
     """
@@ -109,7 +109,7 @@ class Join(msgspec.Struct, frozen=True, tag="join"):
 
 
 class Drain(msgspec.Struct, frozen=True, tag="drain"):
-    """One replica of `stage` that has joined leaves, picked as in Hit: by command, or by SIGTERM."""
+    """One replica of `stage` is taken out, picked as in Hit, if others stay: by command or by SIGTERM."""
 
     at_s: float
     stage: str
@@ -234,16 +234,18 @@ class _Maker:
 
     def _hit(self, at_s: float) -> Hit:
         rng = self._rng
-        how = rng.choices(list(How), weights=(50, 20, 30))[0]
-        kinds = [*self._stages, "api-server"]
-        if how is How.FREEZE:
-            kinds += ["orchestrator", "launcher"]
+        how = rng.choices(list(How), weights=(60, 10, 30))[0]
+        kinds = {
+            How.KILL: [*self._stages, "api-server", "join"],
+            How.TERM: ["api-server"],
+            How.FREEZE: [*self._stages, "api-server", "orchestrator", "launcher"],
+        }[how]
         return Hit(at_s, rng.choice(kinds), rng.randrange(_MAX_PICK), how, round(rng.uniform(0.1, 1.5), 3))
 
     def _join_or_drain(self, at_s: float) -> Join | Drain:
         rng = self._rng
         stage = rng.choice(self._stages)
-        if rng.random() < 0.5:
+        if rng.random() < 0.55:
             return Join(at_s, stage)
         return Drain(at_s, stage, rng.randrange(_MAX_PICK), by_signal=rng.random() < 0.5)
 

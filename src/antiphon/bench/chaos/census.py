@@ -10,7 +10,7 @@ from pathlib import Path
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TITLE = "antiphon: "
-_STATE, _SESSION, _STARTED = 0, 3, 19  # places in /proc/<pid>/stat behind the name
+_STATE, _PARENT, _SESSION, _STARTED = 0, 1, 3, 19  # places in /proc/<pid>/stat behind the name
 
 
 @dataclass(frozen=True)
@@ -27,19 +27,20 @@ class Process:
 
 @dataclass(frozen=True)
 class Size:
-    """private_bytes: resident memory that is not shared with a file or another process."""
+    """private_bytes: resident memory that is not shared with a file or another process. num_processes: with it."""
 
     private_bytes: int
     num_open_files: int
+    num_processes: int
 
 
 def processes_of(sessions: Iterable[int]) -> list[Process]:
-    """Every living process of the sessions."""
+    """Every living process of the sessions, and the children of their leaders."""
     wanted, found = set(sessions), []
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             fields = _stat(int(folder.name))
-            if fields and fields[_STATE] != "Z" and int(fields[_SESSION]) in wanted:
+            if fields and fields[_STATE] != "Z" and {int(fields[_SESSION]), int(fields[_PARENT])} & wanted:
                 found.append(Process(int(folder.name), int(fields[_STARTED]), _name(folder)))
     return found
 
@@ -50,12 +51,12 @@ def is_alive(process: Process) -> bool:
     return bool(fields) and fields[_STATE] != "Z" and int(fields[_STARTED]) == process.started_ticks
 
 
-def size_of(process: Process) -> Size | None:
-    """None if it has ended."""
+def size_of(process: Process, num_processes: int) -> Size | None:
+    """Its size as one of `num_processes`; None if it has ended."""
     folder = Path(f"/proc/{process.pid}")
     try:
         _, resident, shared, *_ = (folder / "statm").read_text().split()
-        return Size((int(resident) - int(shared)) * _PAGE_BYTES, len(os.listdir(folder / "fd")))
+        return Size((int(resident) - int(shared)) * _PAGE_BYTES, len(os.listdir(folder / "fd")), num_processes)
     except (FileNotFoundError, ProcessLookupError):
         return None
 

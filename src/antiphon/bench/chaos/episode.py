@@ -18,11 +18,13 @@ from antiphon.bench.chaos.answer import Expected
 from antiphon.bench.chaos.census import Process, is_alive, shared_files_of
 from antiphon.bench.chaos.client import HttpDoor, LibraryDoor, outcome_of
 from antiphon.bench.chaos.ledger import Disturbance, Disturbed, Ledger
+from antiphon.bench.chaos.membership import Membership
 from antiphon.bench.chaos.rest import RestChecker
 from antiphon.bench.chaos.server import API_SERVER, ORCHESTRATOR, ChaosServer, kind_of
 from antiphon.client.engine_client import EngineClient
 from antiphon.client.factory import make_engine_client
 from antiphon.errors import ReplicaDiedError
+from antiphon.launch.child import bootstrap_of
 from antiphon.messages.bootstrap import Bootstrap
 
 LIBRARY = "library/0"
@@ -56,14 +58,20 @@ class EpisodeRun:
     clock: Callable[[], float]
     ledger: Ledger
     events: list[Event]
+    expected_processes: Counter[str]
+    stages: tuple[str, ...]
     _under_way: set[asyncio.Task[None]] = field(default_factory=set)
 
-    async def run(self, episode: Episode, expected_processes: Counter[str]) -> None:
+    def __post_init__(self) -> None:
+        self._membership = Membership(self.server, self.ledger, self.clock, self._note, self.expected_processes)
+
+    async def run(self, episode: Episode) -> None:
         """Start the server, play every round, end it; AntiphonError if it does not start."""
         await self.server.start()
         self._note("serves")
+        self._membership.startup(self.stages)
         client = await self._library_client()
-        rests = RestChecker(self.server, client, expected_processes, self.ledger)
+        rests = RestChecker(self.server, client, self.expected_processes, self.ledger)
         for round_ in episode.rounds[:-1]:
             await self._play(round_, client)
             await self._all_over()
@@ -75,19 +83,8 @@ class EpisodeRun:
 
     async def _library_client(self) -> EngineClient:
         """An engine client of this process, from what the launcher has written for an api-server."""
-        directory = self.server.run_directory
-        known = Bootstrap.read(str(directory / "api-server.0.json"))
-        address = f"ipc://{directory}/{LIBRARY.replace('/', '.')}"
-        client = make_engine_client(
-            msgspec.structs.replace(
-                known,
-                name=LIBRARY,
-                control_address=f"{address}.control.sock",
-                connector_address=f"{address}.chunks.sock",
-                client_address=f"{address}.client.sock",
-                listen_fd=-1,
-            )
-        )
+        orchestrator = Bootstrap.read(str(self.server.run_directory / "orchestrator.json"))
+        client = make_engine_client(bootstrap_of(orchestrator, LIBRARY))
         await client.startup()
         return client
 
@@ -114,8 +111,10 @@ class EpisodeRun:
                 await self._ask(action, client)
             case Hit():
                 await self._hit(action)
-            case Join() | Drain():
-                pass
+            case Join():
+                await self._membership.join(action)
+            case Drain():
+                await self._membership.drain(action)
             case _:
                 assert_never(action)
 
@@ -126,11 +125,12 @@ class EpisodeRun:
             else HttpDoor(self.server.host, self.server.port, self.model)
         )
         self.ledger.submit(ask)
-        if ask.fault.startswith("exit"):
-            self._disturb(Disturbed.REPLICA)
+        stage = ask.fault.removeprefix("exit-in-") if ask.fault.startswith("exit") else ""
+        if stage:
+            self._disturb(Disturbed.REPLICA, f"{stage}/")
         outcome = await outcome_of(door, ask, self.expect(ask), self.clock)
-        if ask.fault.startswith("exit"):
-            self._disturb(Disturbed.REPLICA)
+        if stage:
+            self._disturb(Disturbed.REPLICA, f"{stage}/")
         self.ledger.outcomes.append(outcome)
 
     async def _hit(self, hit: Hit) -> None:
@@ -141,11 +141,11 @@ class EpisodeRun:
         self._note(f"{hit.how} to {victim.name or hit.kind}, pid {victim.pid}")
         match hit.how:
             case How.KILL:
-                self._disturb(Disturbed.API_SERVER if hit.kind == API_SERVER else Disturbed.REPLICA)
+                what = Disturbed.API_SERVER if hit.kind == API_SERVER else Disturbed.REPLICA
+                self._disturb(what, victim.name.rpartition(" ")[2])
                 self.server.signal(victim, signal.SIGKILL)
             case How.TERM:
-                if hit.kind == API_SERVER:
-                    self._disturb(Disturbed.DRAINED)
+                self._disturb(Disturbed.DRAINED)
                 self.server.signal(victim, signal.SIGTERM)
             case How.FREEZE:
                 self.server.signal(victim, signal.SIGSTOP)
@@ -159,6 +159,7 @@ class EpisodeRun:
 
         If every process was killed, its files are left to the next server's start.
         """
+        self._membership.is_ending = True
         everybody = self.server.processes()
         shared = set().union(*(shared_files_of(process) for process in everybody))
         self._note(f"ending: {ending}")
@@ -211,8 +212,8 @@ class EpisodeRun:
     def _left(self, everybody: list[Process]) -> list[Process]:
         return list({*self.server.processes(), *(process for process in everybody if is_alive(process))})
 
-    def _disturb(self, what: Disturbed) -> None:
-        self.ledger.disturbances.append(Disturbance(self.clock(), what))
+    def _disturb(self, what: Disturbed, name: str = "") -> None:
+        self.ledger.disturbances.append(Disturbance(self.clock(), what, name))
 
     def _note(self, what: str) -> None:
         self.events.append(Event(round(self.clock(), 3), what))

@@ -11,7 +11,7 @@ from enum import StrEnum
 import msgspec
 
 from antiphon.bench.chaos import answer
-from antiphon.bench.chaos.actions import Ask, Door
+from antiphon.bench.chaos.actions import Ask, Door, Form
 from antiphon.bench.chaos.answer import End, Outcome
 
 _RECOVERY_S = 8.0
@@ -20,6 +20,9 @@ _DRAIN_S = 15.0
 """How long an api-server that drains may refuse new requests."""
 _BACKLOG_S = 0.5
 """A connection that came this shortly before its api-server stopped listening may not have been accepted."""
+_MAX_GROWTH_BYTES = 8 << 20
+_MAX_GROWTH_FILES = 8
+_FILES_PER_PROCESS = 4
 _LEAST_SHARE_FINISHED = 0.3
 _MAX_EXAMPLES = 10
 
@@ -34,18 +37,28 @@ class Disturbed(StrEnum):
 
 
 class Disturbance(msgspec.Struct, frozen=True):
-    """From `at_s` on, requests that need what is gone may fail."""
+    """From `at_s` on, requests that need what is gone may fail. name: of the process, or its beginning."""
 
     at_s: float
     what: Disturbed
+    name: str = ""
 
 
 class Growth(msgspec.Struct, frozen=True):
-    """How much larger a process was at its last rest than at its first."""
+    """How much larger a process was at its last rest than at its first, and how many more processes there were.
+
+    Every process that another speaks with costs it some open files.
+    """
 
     name: str
     private_bytes: int
     num_open_files: int
+    num_processes: int
+
+    @property
+    def num_files_too_many(self) -> int:
+        """Open files beyond those for more processes; up to 0 is fine."""
+        return self.num_open_files - _FILES_PER_PROCESS * max(0, self.num_processes) - _MAX_GROWTH_FILES
 
 
 @dataclass(frozen=True)
@@ -66,14 +79,13 @@ class Findings(msgspec.Struct):
     processes_left: list[str] = msgspec.field(default_factory=list)
     files_left: list[str] = msgspec.field(default_factory=list)
     wrong_exits: list[str] = msgspec.field(default_factory=list)
+    failed_joins_and_drains: list[str] = msgspec.field(default_factory=list)
 
 
 @dataclass
 class Ledger:
     """Owns everything that was counted."""
 
-    max_growth_bytes: int
-    max_growth_files: int
     asks: dict[int, Ask] = field(default_factory=dict)
     outcomes: list[Outcome] = field(default_factory=list)
     disturbances: list[Disturbance] = field(default_factory=list)
@@ -109,6 +121,7 @@ class Ledger:
             _count("processes left", self.findings.processes_left),
             _count("files left", self.findings.files_left),
             _count("wrong exit codes", self.findings.wrong_exits),
+            _count("joins and drains that failed", self.findings.failed_joins_and_drains),
         ]
 
     @property
@@ -116,30 +129,47 @@ class Ledger:
         """True if no line is wrong."""
         return not any(line.ok is False for line in self.lines())
 
+    def was_killed_since(self, name: str, since_s: float) -> bool:
+        """True if the replica, or some replica of the stage called `name`, was killed then or later."""
+        killed = (d for d in self.disturbances if d.what is Disturbed.REPLICA and d.at_s >= since_s)
+        return any(name.startswith(d.name) or d.name.startswith(name) for d in killed)
+
     def unexcused(self) -> list[Outcome]:
         """Failures with another reason than what was done to the server or asked for by the request."""
         return [o for o in self.outcomes if o.end is End.FAILED and not self._is_excused(self.asks[o.number], o)]
 
     def _is_excused(self, ask: Ask, outcome: Outcome) -> bool:
-        if ask.fault.startswith("raise") and "told to raise" in outcome.message:
-            return True
+        has_no_words = ask.form is Form.SPEECH_BYTES  # a file that cannot be finished: the connection is cut
         match outcome.reason:
             case "overloaded":
                 return True
+            case "stage_error":
+                return ask.fault.startswith("raise") and "told to raise" in outcome.message
             case "replica_died":
-                return self._was_disturbed(ask, outcome, {Disturbed.REPLICA, Disturbed.SERVER})
+                return self._was_hit(outcome) or self._was_disturbed(ask, outcome, {Disturbed.SERVER})
+            case answer.CONNECTION_LOST if has_no_words and (ask.fault or self._was_hit(outcome, by_name=False)):
+                return True
             case answer.CONNECTION_LOST | "shutting_down":
                 return self._was_disturbed(ask, outcome, {Disturbed.API_SERVER, Disturbed.SERVER, Disturbed.DRAINED})
             case _:
                 return self._was_disturbed(ask, outcome, {Disturbed.SERVER})
 
+    def _was_hit(self, outcome: Outcome, *, by_name: bool = True) -> bool:
+        """True if a replica was killed shortly before the request or during it; by_name: the one that it names."""
+        for disturbance in self.disturbances:
+            names = (disturbance.name, disturbance.name.replace("/", "."))  # an error may know but its address
+            is_named = not by_name or any(name in outcome.message for name in names)
+            if disturbance.what is Disturbed.REPLICA and is_named and _overlaps(disturbance, outcome):
+                return True
+        return False
+
     def _was_disturbed(self, ask: Ask, outcome: Outcome, kinds: set[Disturbed]) -> bool:
         for disturbance in self.disturbances:
-            after_s = outcome.began_s - disturbance.at_s
-            overlaps = after_s <= _RECOVERY_S and disturbance.at_s <= outcome.ended_s
+            is_near = _overlaps(disturbance, outcome)
             if disturbance.what is Disturbed.DRAINED and ask.door is Door.HTTP:
-                overlaps = -_BACKLOG_S < after_s <= _DRAIN_S and disturbance.at_s <= outcome.ended_s
-            if disturbance.what in kinds and overlaps:
+                after_s = outcome.began_s - disturbance.at_s
+                is_near = -_BACKLOG_S < after_s <= _DRAIN_S and disturbance.at_s <= outcome.ended_s
+            if disturbance.what in kinds and is_near:
                 return True
         return False
 
@@ -151,10 +181,14 @@ class Ledger:
         if not self.growths:
             return Line("growth", "no process lived through two rests", False)
         memory = max(self.growths, key=lambda growth: growth.private_bytes)
-        files = max(self.growths, key=lambda growth: growth.num_open_files)
+        files = max(self.growths, key=lambda growth: growth.num_files_too_many)
         value = f"at most {memory.private_bytes / 2**20:+.1f} MiB ({memory.name}), {files.num_open_files:+d} open files"
-        ok = memory.private_bytes <= self.max_growth_bytes and files.num_open_files <= self.max_growth_files
+        ok = memory.private_bytes <= _MAX_GROWTH_BYTES and files.num_files_too_many <= 0
         return Line(f"growth of {len(self.growths)} processes", f"{value} ({files.name})", ok)
+
+
+def _overlaps(disturbance: Disturbance, outcome: Outcome) -> bool:
+    return disturbance.at_s <= outcome.ended_s and outcome.began_s - disturbance.at_s <= _RECOVERY_S
 
 
 def _count(name: str, found: list[str]) -> Line:

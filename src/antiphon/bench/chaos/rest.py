@@ -52,8 +52,13 @@ class RestChecker:
         for process, first in self._first.items():
             last = self._last[process]
             if last is not first:
-                grown = last.private_bytes - first.private_bytes, last.num_open_files - first.num_open_files
-                self._ledger.growths.append(Growth(process.name, *grown))
+                growth = Growth(
+                    process.name,
+                    last.private_bytes - first.private_bytes,
+                    last.num_open_files - first.num_open_files,
+                    last.num_processes - first.num_processes,
+                )
+                self._ledger.growths.append(growth)
 
     async def _still_open(self) -> list[str]:
         try:
@@ -73,8 +78,9 @@ class RestChecker:
 
     def _measure(self) -> None:
         """A process that has come since the last rest may still be warming up; it is measured from the next one on."""
-        for process in self._server.processes():
-            size = size_of(process)
+        processes = self._server.processes()
+        for process in processes:
+            size = size_of(process, len(processes))
             if size is not None and (process in self._seen or self._num_rests == 0):
                 self._first.setdefault(process, size)
                 self._last[process] = size

@@ -18,7 +18,7 @@ from antiphon.bench.chaos.actions import Ask, Plan, make_plan, text_of
 from antiphon.bench.chaos.answer import End, Expected
 from antiphon.bench.chaos.episode import EpisodeRun, Event
 from antiphon.bench.chaos.ledger import Ledger, Line
-from antiphon.bench.chaos.server import API_SERVER, LAUNCHER, ORCHESTRATOR, ChaosServer
+from antiphon.bench.chaos.server import API_SERVER, CLEANER, LAUNCHER, ORCHESTRATOR, ChaosServer
 from antiphon.bench.report import fingerprint
 from antiphon.config.pipeline import PipelineSpec
 from antiphon.models.registry import load_pipeline
@@ -27,8 +27,6 @@ from antiphon.models.simulated.voice_values import spoken
 from antiphon.transport.address import RunDirectory
 
 NUM_REPLICAS, NUM_API_SERVERS = 2, 2
-_MAX_GROWTH_BYTES = 8 << 20
-_MAX_GROWTH_FILES = 16
 _SETTINGS = (
     f"server.api_servers={NUM_API_SERVERS}",
     "server.output_deadline_s=15",
@@ -37,6 +35,9 @@ _SETTINGS = (
     "admission.max_queue=48",
     "connector.arena_mib=4",
     "timeouts.early_chunk_s=10",
+    "restarts.max_restarts=1000",
+    "restarts.backoff_s=0.1",
+    "restarts.healthy_s=1",
 )
 
 
@@ -56,7 +57,7 @@ def run_chaos(pipeline: str, seconds: float, seed: int, say: Callable[[str], Non
     is_simulated = spec is PIPELINE
     plan = make_plan(seconds, seed, tuple(stage.name for stage in spec.stages), COMMANDS if is_simulated else ())
     directory = Path(tempfile.mkdtemp(prefix="chaos-"))
-    ledger = Ledger(_MAX_GROWTH_BYTES, _MAX_GROWTH_FILES)
+    ledger = Ledger()
     report = ChaosReport(plan, [], ledger, directory / "server.log")
     runtime_dir = directory / "run"
     runtime_dir.mkdir()
@@ -83,15 +84,17 @@ async def _run(
                 lambda: time.monotonic() - began_s,
                 report.ledger,
                 report.events,
+                _expected_processes(spec),
+                tuple(stage.name for stage in spec.stages),
             )
-            await run.run(episode, _expected_processes(spec))
+            await run.run(episode)
     RunDirectory.create(str(runtime_dir)).remove()  # what a start does about servers that were killed as a whole
     report.ledger.findings.files_left += [f"after a start: {path}" for path in runtime_dir.rglob("*")]
 
 
 def _expected_processes(spec: PipelineSpec) -> Counter[str]:
     stages = {stage.name: NUM_REPLICAS for stage in spec.stages}
-    return Counter({LAUNCHER: 1, ORCHESTRATOR: 1, API_SERVER: NUM_API_SERVERS, **stages})
+    return Counter({LAUNCHER: 1, CLEANER: 1, ORCHESTRATOR: 1, API_SERVER: NUM_API_SERVERS, **stages})
 
 
 def _expect_simulated(ask: Ask) -> Expected:

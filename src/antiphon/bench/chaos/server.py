@@ -22,7 +22,7 @@ _SERVED = re.compile(r" is served at http://([^\s:]+):(\d+)")
 _SAMPLE = re.compile(r"^antiphon_(\w+?)(?:\{(.*)\})? (\S+)$")
 _START_TIMEOUT_S = 60.0
 _HTTP_TIMEOUT_S = 5.0
-LAUNCHER, ORCHESTRATOR, API_SERVER = "launcher", "orchestrator", "api-server"
+LAUNCHER, CLEANER, ORCHESTRATOR, API_SERVER, JOIN = "launcher", "cleaner", "orchestrator", "api-server", "join"
 _HELD = (
     "requests_open",
     "requests_inflight",
@@ -42,7 +42,7 @@ class ChaosServer:
     """Owns one `antiphon serve` in a session of its own, and the replicas that join it."""
 
     def __init__(self, pipeline: str, settings: tuple[str, ...], runtime_dir: Path, log: IO[bytes]) -> None:
-        self._command = [sys.executable, "-m", "antiphon", "serve", pipeline, "--port", "0"]
+        self._command = ["serve", pipeline, "--port", "0"]
         self._command += [part for setting in settings for part in ("--set", setting)]
         self._runtime_dir = runtime_dir
         self._log = log
@@ -52,16 +52,7 @@ class ChaosServer:
 
     async def start(self) -> None:
         """Return when it serves; ConfigError if it does not."""
-        environment = {"ANTIPHON_LOG_LEVEL": "INFO", **os.environ, "PYTHONUNBUFFERED": "1"}
-        environment["ANTIPHON_RUNTIME_DIR"] = str(self._runtime_dir)
-        self._process = await asyncio.create_subprocess_exec(
-            *self._command,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=self._log,
-            env=environment,
-            start_new_session=True,
-        )
-        self._sessions.append(self._process.pid)
+        self._process = await self.spawn(*self._command)
         assert self._process.stdout is not None
         async with asyncio.timeout(_START_TIMEOUT_S):
             line = (await self._process.stdout.readline()).decode()
@@ -69,6 +60,20 @@ class ChaosServer:
         if served is None:
             raise ConfigError([f"the server did not start (exit code {await self._process.wait()}); see its log"])
         self.host, self.port = served.group(1), int(served.group(2))
+
+    async def spawn(self, *arguments: str) -> asyncio.subprocess.Process:
+        """`antiphon ARGUMENTS` in a session of its own, which is one of this server's from now on."""
+        environment = {"ANTIPHON_LOG_LEVEL": "INFO", **os.environ, "PYTHONUNBUFFERED": "1"}
+        environment["ANTIPHON_RUNTIME_DIR"] = str(self._runtime_dir)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "antiphon", *arguments),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=self._log,
+            env=environment,
+            start_new_session=True,
+        )
+        self._sessions.append(process.pid)
+        return process
 
     def processes(self) -> list[Process]:
         """Every living process of this server."""
@@ -120,10 +125,14 @@ class ChaosServer:
             os.kill(process.pid, number)
 
     def sockets_of_the_gone(self, others: set[str]) -> list[str]:
-        """Socket files whose process, by their name, does not live; `others` are processes outside the server."""
+        """Socket files of earlier starts, and of processes that do not live; `others` live outside the server."""
         living = {process.name for process in self.processes()} | others
-        names = {path.name.removesuffix(".sock").rpartition(".") for path in self.run_directory.glob("*.sock")}
-        return sorted(f"{owner}.{what}" for owner, _, what in names if owner and owner.replace(".", "/") not in living)
+        starts: dict[str, set[str]] = {}
+        for path in self.run_directory.glob("*.*.*.*.sock"):  # talker.0.3.control.sock: its start number 3
+            stage, index, start, *_ = path.name.split(".")
+            starts.setdefault(f"{stage}/{index}", set()).add(start)
+        gone = {name: found for name, found in starts.items() if name not in living or len(found) > 1}
+        return [f"{name}, start {', '.join(sorted(found))}" for name, found in gone.items()]
 
     def files_left(self) -> list[Path]:
         """What lies in the runtime directory."""
@@ -155,7 +164,8 @@ class ChaosServer:
 
 
 def kind_of(process: Process) -> str:
-    """A stage's name, or one of LAUNCHER, ORCHESTRATOR, API_SERVER."""
-    if process.name.startswith("serve "):
-        return LAUNCHER
+    """A stage's name, or one of LAUNCHER, CLEANER, ORCHESTRATOR, API_SERVER, JOIN."""
+    command, _, subject = process.name.partition(" ")
+    if subject:
+        return LAUNCHER if command == "serve" else command
     return stage_of(process.name) or process.name
