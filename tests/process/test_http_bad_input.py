@@ -5,6 +5,7 @@ import pytest
 
 SPEECH = {"model": "voice", "input": "Hello.", "voice": "alloy"}
 CHAT = {"model": "voice", "messages": [{"role": "user", "content": "Hi."}]}
+PICTURE = {"type": "image_url", "image_url": {"url": "https://example.com/cat.png"}}
 NOISE = bytes(range(256)) * 40
 INVALID, TOO_LARGE_BYTES = "invalid_request_error", 100_000_000
 
@@ -53,6 +54,7 @@ def test_bad_speech_fields(http, change, status, param):
         ({"messages": []}, 400, "messages"),
         ({"messages": [{"role": "user", "content": " "}]}, 400, "messages"),
         ({"messages": [{"role": "robot", "content": "Hi."}]}, 400, "messages[0].role"),
+        ({"messages": [{"role": "user", "content": [PICTURE]}]}, 400, "messages[0].content[0]"),
         ({"model": "gpt-9"}, 404, "model"),
         ({"temperature": 3}, 400, "temperature"),
         ({"n": 2}, 400, "n"),
