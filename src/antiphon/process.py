@@ -14,7 +14,6 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import metadata
 
 from antiphon import env
 from antiphon.errors import AntiphonError
@@ -25,19 +24,25 @@ _DISTRIBUTIONS = {"hibari": "hibari-tts"}  # where a module is not called as its
 _LOG_FORMAT = "%(asctime)s %(levelname)s {name}: %(message)s"
 
 
+def die_with_parent() -> None:
+    """Tie this process's life to that of its parent, `--parent PID` on the command line.
+
+    The first thing in a child: the imports take a while, and a parent that is killed meanwhile must not leave it.
+    """
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if "--parent" in sys.argv and str(os.getppid()) not in sys.argv[sys.argv.index("--parent") :]:
+        sys.exit("the launcher has died")
+
+
 class ChildProcess:
     """Owns this process's end of the status pipe, on which it says exactly one thing: ready, or why not."""
 
-    def __init__(self, name: str, status_fd: int, parent_pid: int) -> None:
+    def __init__(self, name: str, status_fd: int) -> None:
         self.name = name
         self._status_fd = status_fd
-        self._parent_pid = parent_pid
 
     def startup(self) -> None:
-        """Tie this process's life to its parent's, name it in `ps`, and set up logging."""
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != self._parent_pid:
-            sys.exit(f"{self.name}: the launcher has died")
+        """Name this process in `ps`, and set up logging."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the launcher decides
         set_title(self.name)
         configure_logging(self.name)
@@ -75,6 +80,8 @@ def _one_line(error: Exception) -> str:
 
 def _extra_with(module: str) -> str:
     """The extra of this package that brings `module`; "" if none does."""
+    from importlib import metadata
+
     wanted = module.partition(".")[0].replace("_", "-").lower()
     try:
         requirements = metadata.requires("antiphon") or []

@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from tests.process.conftest import Server, start_server
 from tests.process.relay_server import (
+    CHILDREN,
     SLOW_TEXT,
     alive,
     answer,
@@ -71,6 +73,16 @@ def test_nothing_is_left_after_kill_9_of(runtime_dir: Path, killed: str) -> None
     assert ended_with == (-signal.SIGKILL if "launcher" in killed else 1)
     assert eventually(lambda: is_gone(pids, directory), SOON_S), (alive(pids), list(runtime_dir.rglob("*")))
     assert set(os.listdir("/dev/shm")) <= shared_before
+
+
+def test_nothing_is_left_when_the_launcher_is_killed_while_its_processes_start(runtime_dir: Path) -> None:
+    command = [sys.executable, "-m", "antiphon", "serve", "sim-relay", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as launcher:
+        assert eventually(lambda: len(children(launcher.pid)) == len(CHILDREN))
+        pids = list(children(launcher.pid))
+        kill([launcher.pid])
+        assert launcher.stdout is not None and launcher.stdout.read() == b""  # it was not ready
+    assert eventually(lambda: not alive(pids) and list(runtime_dir.iterdir()) == [])
 
 
 def test_servers_do_not_touch_one_another_and_the_next_start_sweeps_what_a_killed_cleaner_has_left(

@@ -11,7 +11,7 @@ from antiphon.process import ChildProcess
 
 def said(error: Exception) -> str:
     read_fd, write_fd = os.pipe()
-    with pytest.raises(SystemExit) as ended, ChildProcess("talker/0", write_fd, os.getpid()).reporting_failure():
+    with pytest.raises(SystemExit) as ended, ChildProcess("talker/0", write_fd).reporting_failure():
         raise error
     assert ended.value.code == 1
     with os.fdopen(read_fd) as pipe:

@@ -1,6 +1,10 @@
 """`python -m antiphon.stage --bootstrap FILE`: one stage replica."""
 
-from antiphon.child import run_child
-from antiphon.stage.process import main
+from antiphon.process import die_with_parent
+
+die_with_parent()
+
+from antiphon.child import run_child  # noqa: E402
+from antiphon.stage.process import main  # noqa: E402
 
 run_child(main)
