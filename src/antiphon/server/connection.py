@@ -22,8 +22,6 @@ from antiphon.server.limits import ServerSettings
 
 _log = logging.getLogger(__name__)
 _CHECK_S = 1.0
-_BODY_GRACE_S = 10.0
-"""How much longer than BodyLimit, which answers with a 408, the connection waits for a body before it is reset."""
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -36,7 +34,7 @@ class ConnectionConfig(uvicorn.Config):
 
 
 class Connection(HttpToolsProtocol):
-    """Owns two clocks: one runs while bytes wait for the client, the other while a request is on its way in.
+    """Owns two clocks: one runs while bytes wait for the client, the other while the head of a request is awaited.
 
     Bytes wait in the transport only while the kernel takes no more: at most one ASGI message, and what sends the next
     one waits. So the first clock also bounds a response whose last byte has been handed over, and one that is made
@@ -62,7 +60,7 @@ class Connection(HttpToolsProtocol):
         """Waits for the first request from now on."""
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=0)
-        self._start_send_clock(self._send_deadline_s)
+        self._start_send_clock()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing is waited for any more."""
@@ -71,25 +69,20 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """A first byte after a response begins a request, whatever it is."""
+        """After a response, any byte counts as a request's first: also the rest of a body that nobody wants."""
         if self._send_clock is None and (self.cycle is None or self.cycle.response_complete):
-            self._start_send_clock(self._send_deadline_s)
+            self._start_send_clock()
         super().data_received(data)
 
     def on_message_begin(self) -> None:
         """A request's first byte."""
-        self._start_send_clock(self._send_deadline_s)
+        self._start_send_clock()
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """The head is here; the body has as much time again."""
-        self._start_send_clock(self._send_deadline_s + _BODY_GRACE_S)
-        super().on_headers_complete()
-
-    def on_message_complete(self) -> None:
-        """The whole request is here."""
+        """The head is here; BodyLimit watches the body, until there is a response."""
         self._stop_send_clock()
-        super().on_message_complete()
+        super().on_headers_complete()
 
     def pause_writing(self) -> None:
         """Bytes wait for the client."""
@@ -131,8 +124,8 @@ class Connection(HttpToolsProtocol):
         self._reset()
 
     def _send_expired(self) -> None:
-        if self.flow.read_paused:  # it may have sent all of it: we do not look
-            return self._start_send_clock(self._send_deadline_s)
+        if self.cycle is not None and not self.cycle.response_complete:  # earlier requests are served first
+            return self._start_send_clock()
         _log.warning(
             "req=%s: its client (%s) did not send the whole request in %g s; the connection is reset; "
             "raise server.client_send_deadline_s for slower clients",
@@ -149,9 +142,9 @@ class Connection(HttpToolsProtocol):
         """The last request on this connection, "none" before the first one's head."""
         return "none" if self.cycle is None else str(self.cycle.scope["state"].get("request_id", "none"))
 
-    def _start_send_clock(self, time_s: float) -> None:
+    def _start_send_clock(self) -> None:
         self._stop_send_clock()
-        self._send_clock = self.loop.call_later(time_s, self._send_expired)
+        self._send_clock = self.loop.call_later(self._send_deadline_s, self._send_expired)
 
     def _stop_send_clock(self) -> None:
         if self._send_clock is not None:

@@ -18,7 +18,8 @@ from tests.unit.server.conftest import ScriptedClient, audio, end, text
 
 pytestmark = pytest.mark.anyio
 DEADLINE_S = 0.4
-NUM_SAMPLES = 2_000_000  # 4 MB: more than the kernel takes for a client that does not read
+KERNEL_BYTES = 4096
+NUM_SAMPLES = 500_000  # 1 MB: more than the kernel takes for a client that does not read
 SPEECH = {"model": "voice", "input": "Hi.", "response_format": "pcm"}
 CHAT = {"model": "voice", "messages": [{"role": "user", "content": "Hi."}]}
 SPOKEN = {"modalities": ["text", "audio"], "audio": {"voice": "alloy", "format": "pcm16"}}
@@ -31,6 +32,7 @@ async def served(client: ScriptedClient, **limits: float) -> AsyncIterator[uvico
     config = ConnectionConfig(create_app(client, settings, Drain()), settings)
     config.load()
     server, listener = uvicorn.Server(config), socket.create_server(("127.0.0.1", 0))
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_BYTES)  # of every connection
     listener.setblocking(False)
     serving = asyncio.create_task(server._serve(sockets=[listener]))
     assert await eventually(lambda: server.started)
@@ -102,7 +104,7 @@ async def test_a_client_that_takes_no_byte_is_cut_off_and_its_request_aborted(cl
     if has_finished:
         client.script += [text("Hi."), end("thinker"), end("code2wav")][0 if "chat" in path else 2 :]
     async with served(client, client_read_deadline_s=DEADLINE_S) as server:
-        stuck = await open_socket(server, receive_bytes=4096)
+        stuck = await open_socket(server, receive_bytes=KERNEL_BYTES)
         await send(stuck, post(path, body, "x-request-id: mine"))
         assert await eventually(lambda: len(client.request_ids) == 1)
         assert await eventually(lambda: not server.server_state.connections)
@@ -114,16 +116,28 @@ async def test_a_client_that_takes_no_byte_is_cut_off_and_its_request_aborted(cl
         assert part in line
 
 
+async def test_a_few_bytes_that_wait_for_a_client_count_as_well(client):
+    client.script = [audio(30_000), end("code2wav")]
+    async with served(client, client_read_deadline_s=DEADLINE_S) as server:
+        stuck = await open_socket(server, receive_bytes=KERNEL_BYTES)
+        await send(stuck, post("/v1/audio/speech", SPEECH, "Connection: close"))
+        assert await eventually(lambda: len(client.request_ids) == 1)
+        await asyncio.sleep(DEADLINE_S / 4)
+        assert server.server_state.connections, "the kernel has taken all: nothing is tested"
+        assert await eventually(lambda: not server.server_state.connections)
+        stuck.close()
+
+
 async def test_a_client_that_reads_slowly_but_reads_is_served_to_the_end(client, caplog):
     client.script = [audio(NUM_SAMPLES), end("code2wav")]
     async with served(client, client_read_deadline_s=DEADLINE_S) as server:
         slow = await open_socket(server, receive_bytes=65_536)
         await send(slow, post("/v1/audio/speech", SPEECH, "Connection: close"))
         received, began_s = 0, asyncio.get_running_loop().time()
-        while data := await asyncio.get_running_loop().sock_recv(slow, 131_072):
+        while data := await asyncio.get_running_loop().sock_recv(slow, 32_768):
             received += len(data)
-            await asyncio.sleep(0.03)
-        assert asyncio.get_running_loop().time() - began_s > 2 * DEADLINE_S
+            await asyncio.sleep(0.04)
+        assert asyncio.get_running_loop().time() - began_s > 3 * DEADLINE_S
         assert received > 2 * NUM_SAMPLES
         slow.close()
     assert not warnings(caplog)
@@ -172,8 +186,18 @@ async def test_a_head_that_does_not_come_ends_its_connection(client, caplog, sen
     assert "server.client_send_deadline_s" in line
 
 
-async def test_a_client_that_goes_on_sending_slowly_after_its_answer_is_cut_off(client, monkeypatch):
-    monkeypatch.setattr("antiphon.server.connection._BODY_GRACE_S", 0.3)
+async def test_a_client_whose_next_requests_wait_for_an_answer_is_not_slow(client, caplog):
+    client.script = [audio(10)]
+    async with served(client, client_send_deadline_s=DEADLINE_S) as server:
+        eager = await open_socket(server)
+        await send(eager, post("/v1/audio/speech", SPEECH) * 2 + b"POST /v1/au")
+        await asyncio.sleep(3 * DEADLINE_S)
+        assert server.server_state.connections
+        eager.close()
+    assert not warnings(caplog)
+
+
+async def test_a_client_that_goes_on_sending_slowly_after_its_answer_is_cut_off(client):
     async with served(client, client_send_deadline_s=DEADLINE_S) as server:
         slow = await open_socket(server)
         await send(slow, b"POST /nowhere HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n")

@@ -78,10 +78,10 @@ async def test_what_waits_for_no_stage_when_the_time_is_over_gets_a_503(app, cli
     running = asyncio.create_task(exchange.run())
     await client.submitted.wait()
     await drain.finish(0.05, ends_nothing)
+    assert drain.num_open() == 0
     await running
     assert exchange.status == 503
     assert b"could not finish the request in timeouts.drain_s" in exchange.body_sent
-    assert drain.num_open() == 0
 
 
 async def test_a_cancellation_that_is_not_the_drains_is_passed_on(app, client):
