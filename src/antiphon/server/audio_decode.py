@@ -15,6 +15,7 @@ from av.audio.stream import AudioStream
 from av.container import InputContainer
 
 from antiphon.errors import InvalidRequestError, RequestTooLargeError
+from antiphon.server.demux import readable_packets
 
 _DEMUXERS: Final = "wav,w64,aiff,au,caf,mp3,aac,loas,flac,ogg,matroska,webm,mov,mp4,amr,asf,mpegts,avi"
 """The only containers that are opened: FFmpeg's playlist formats would read other files and URLs for the client."""
@@ -73,15 +74,8 @@ def _decode_pieces(container: InputContainer, sample_rate: int, max_duration_s: 
 
 
 def _decodable_frames(container: InputContainer, stream: AudioStream) -> Iterator[av.AudioFrame]:
-    """Yields what can be decoded: a damaged packet is skipped, a damaged container ends the audio there."""
-    packets = container.demux(stream)
-    while True:
-        try:
-            packet = next(packets, None)
-        except av.FFmpegError:
-            return
-        if packet is None:
-            return
+    """Yields what can be decoded: a damaged packet is skipped."""
+    for packet in readable_packets(container, stream):
         try:
             frames = packet.decode()
         except av.FFmpegError:

@@ -19,6 +19,7 @@ from av.video.stream import VideoStream
 from antiphon.errors import InvalidRequestError, RequestTooLargeError
 from antiphon.messages.tasks import Video
 from antiphon.server.audio_decode import decode_audio
+from antiphon.server.demux import readable_packets
 
 _DEMUXERS: Final = "mov,mp4,matroska,webm,avi,mpegts,ogg,flv,asf"
 """The only containers that are opened: FFmpeg's playlist formats would read other files and URLs for the client."""
@@ -91,6 +92,8 @@ def decode_video(data: bytes, limits: VideoLimits, *, max_sound_s: float | None)
 
 
 def _frames(container: InputContainer, stream: VideoStream, limits: VideoLimits) -> list[Pixels]:
+    if stream.codec_context is None:
+        raise _invalid_video("the codec of the video is not known")
     if stream.width * stream.height > limits.max_pixels:
         raise _too_many_pixels(limits.max_pixels)
     stream.codec_context.options = _ffmpeg_limit(limits.max_pixels)
@@ -152,15 +155,8 @@ def _turned(frame: av.VideoFrame, pixels: Pixels) -> Pixels:
 
 
 def _decodable_frames(container: InputContainer, stream: VideoStream) -> Iterator[av.VideoFrame]:
-    """Yields what can be decoded: a damaged packet is skipped, a damaged container ends the video there."""
-    packets = container.demux(stream)
-    while True:
-        try:
-            packet = next(packets, None)
-        except av.FFmpegError:
-            return
-        if packet is None:
-            return
+    """Yields what can be decoded: a damaged packet is skipped."""
+    for packet in readable_packets(container, stream):
         try:
             frames = packet.decode()
         except av.FFmpegError:

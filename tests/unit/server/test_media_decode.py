@@ -150,3 +150,9 @@ def test_what_is_no_video_is_refused() -> None:
         with pytest.raises(InvalidRequestError, match="send an mp4") as caught:
             decode_video(data, limits(), max_sound_s=None)
         assert caught.value.code == "invalid_video"
+
+
+def test_a_codec_that_is_not_known_is_no_video() -> None:
+    data = video(FRAMES, 10, codec="mpeg4", container="avi").replace(b"FMP4", b"none")
+    with pytest.raises(InvalidRequestError, match="codec of the video is not known"):
+        decode_video(data, limits(), max_sound_s=None)
