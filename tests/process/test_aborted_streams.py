@@ -12,7 +12,7 @@ from antiphon.bench.chaos.actions import Ask, Door, Form, Manner
 from antiphon.bench.chaos.answer import End, Expected, Outcome
 from antiphon.bench.chaos.client import HttpDoor, outcome_of
 from tests.process.conftest import Server, start_server
-from tests.process.test_launcher import children, eventually, metric
+from tests.process.relay_server import children, eventually, metric
 
 NUM_WARM, NUM_ALL = 200, 2_000
 NUM_AT_ONCE = 24

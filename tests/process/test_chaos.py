@@ -1,4 +1,4 @@
-"""A minute of chaos over real processes: see `antiphon bench chaos`. The seed is fixed; docs/performance.md has longer runs."""
+"""A minute of chaos over real processes (`antiphon bench chaos`), with a fixed seed."""
 
 import json
 import subprocess

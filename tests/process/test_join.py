@@ -119,10 +119,12 @@ def test_drain_takes_any_replica_out_and_what_it_took_out_is_not_started_again(s
 
 def test_a_joined_replica_has_settings_of_its_own(server: Server) -> None:
     directory = run_directory(server)
+    sockets = set(directory.glob("*.sock"))
     refused = run_join("--to", str(directory), "--stage", "encoder", "--set", "stages.encoder.model=/nowhere")
     assert refused.returncode == 1
     (error,) = (line for line in refused.stderr.splitlines() if line.startswith("error: "))
     assert "encoder/" in error and "could not start: StageError" in error and "none at /nowhere" in error
+    assert set(directory.glob("*.sock")) <= sockets
 
 
 def test_a_joined_replica_that_dies_ends_its_join_with_the_reason(server: Server) -> None:

@@ -47,8 +47,7 @@ class Child:
         """
         self.close()
         directory = RunDirectory(Path(server.run_directory))
-        for path in directory.path.glob(directory.file(self.name, "*.sock").name):
-            path.unlink(missing_ok=True)
+        directory.remove_sockets(self.name)
         bootstrap = bootstrap_of(server, self.name, self._num_starts, listen_fd)
         path = directory.file(self.name, "json")
         bootstrap.write(path)

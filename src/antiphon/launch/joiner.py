@@ -136,6 +136,7 @@ class Joiner:
             self._child.signal(signal.SIGKILL)
             self._child.wait(_END_S)
             self._child.close()
+            self._server.directory.remove_sockets(self._child.name)  # the orchestrator knows only who has joined
 
     @property
     def _running(self) -> Child:

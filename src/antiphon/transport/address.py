@@ -62,6 +62,11 @@ class RunDirectory:
         stems = sorted(path.name.removesuffix(f".{ending}") for path in self.path.glob(f"*.{ending}"))
         return ["/".join(stem.rsplit(".", 1)) for stem in stems]
 
+    def remove_sockets(self, name: str) -> None:
+        """Remove the socket files of every start of a process that does not live."""
+        for path in self.path.glob(self.file(name, "*.sock").name):
+            path.unlink(missing_ok=True)
+
     def remove(self) -> None:
         """Delete the directory with all that is in it."""
         shutil.rmtree(self.path, ignore_errors=True)

@@ -30,6 +30,7 @@ class Membership:
     expected: Counter[str]
     is_ending: bool = False
     _own: dict[str, set[str]] = field(default_factory=dict)
+    _leaving: set[Process] = field(default_factory=set)
 
     def startup(self, stages: tuple[str, ...]) -> None:
         """The server serves: learn which replicas its launcher has started."""
@@ -75,10 +76,12 @@ class Membership:
     def _victim(self, drain: Drain) -> Process | None:
         """Of the launcher's own replicas one stays: it is started again whenever it dies."""
         living, own = self.server.named(drain.stage), self._own[drain.stage]
-        candidates = [process for process in living if process.name not in own or len(own) > 1]
+        may_go = [process for process in living if process.name not in own or len(own) > 1]
+        candidates = [process for process in may_go if process not in self._leaving]
         if len(living) < 2 or not candidates:
             return None
         victim = candidates[drain.pick % len(candidates)]
+        self._leaving.add(victim)
         if victim.name in own:
             own.discard(victim.name)
             self.expected[drain.stage] -= 1
