@@ -22,6 +22,7 @@ from tests.process.relay_server import (
     cmdline,
     eventually,
     metric,
+    run_directory,
     run_serve,
 )
 
@@ -80,6 +81,8 @@ def test_a_killed_replica_fails_its_request_and_is_started_again(server: Server,
     assert eventually(lambda: ask(server, "hello").status_code == 200)
     assert answer(server, "served again") == "served again"
     assert victim not in children(server.process.pid)
+    sockets = {path.name for path in run_directory(server).glob(f"{stage}.0.*.sock")}
+    assert sockets == {f"{stage}.0.1.control.sock", f"{stage}.0.1.chunks.sock"}  # none that its first life had
 
 
 def test_a_replica_that_crashes_with_rows_in_its_hands_leaves_nothing_held_at_its_producer(server: Server) -> None:
