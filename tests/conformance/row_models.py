@@ -32,19 +32,19 @@ from antiphon.stage.engine.generation_model import ModelContext, Slot
 from antiphon.stage.engine.guard import one_by_one
 from antiphon.stage.request import StageOutput, StageRequest
 
-ROWS_PER_STEP = 3
 FAULT_ROW = 4
 SAMPLE_RATE = 24_000
 _MODULUS = 30_011  # values fit an int16 sample
 
 
 class Fault(StrEnum):
-    """What a stage does to a request: nothing, its model raises, it makes what it may not, or rows again."""
+    """What a stage does to a request: nothing, its model raises, it makes what it may not, rows again, or no more."""
 
     EMPTY = "empty"
     RAISE = "raise"
     UNDECLARED = "undeclared"
     REPLAY = "replay"
+    HOLD = "hold"
 
 
 def pipeline(name: str, edges: tuple[tuple[str, str], ...], finals: dict[Modality, str]) -> PipelineSpec:
@@ -127,10 +127,11 @@ class RowModel:
 
     rows_per_step: int | None = None
 
-    def __init__(self, spec: StageSpec, faults: dict[str, Fault]) -> None:
+    def __init__(self, spec: StageSpec, faults: dict[str, Fault], num_rows_per_step: int) -> None:
         self.stage = spec.name
         self.speaks = ClientKind.AUDIO in spec.client_kinds
         self.faults = faults
+        self.num_rows_per_step = num_rows_per_step
 
     def load(self, context: ModelContext) -> None:
         """Nothing to load."""
@@ -152,13 +153,15 @@ class RowModel:
         for producer, arrays in slot.rows.items():
             if "row" in arrays:
                 self._hear(slot, producer, arrays["row"])
+        if self.faults.get(name) is Fault.HOLD:
+            return StageOutput()
         if self.faults.get(name) is Fault.EMPTY:
             state.is_emptied = True
             return StageOutput(finished=slot.ended)
         if self.faults.get(name) is Fault.REPLAY and state.repeated is None and len(state.made) >= FAULT_ROW:
             return self._repeat(slot, 1, FAULT_ROW - 1)
         first = len(state.made)
-        stop = first + min(state.num_ready, ROWS_PER_STEP)
+        stop = first + min(state.num_ready, self.num_rows_per_step)
         columns = [[state.heard[producer][row] for producer in sorted(state.heard)] for row in range(first, stop)]
         state.made += [combine(self.stage, tuple(column)) for column in columns]
         start = first if state.repeated is None else state.repeated

@@ -1,7 +1,7 @@
 """A whole server in one process: the real orchestrator, stage loops and engine client, over real channels.
 
 In: a pipeline of row_models, how edges hand off, which connector. Out: requests, and proof that nothing is held.
-Does not know: processes. A dead one is a loop that is not stepped any more, closed, and told of as the launcher does.
+Does not know: processes. A dead one is a loop that is not stepped any more, closed, and told of as its watch does.
 """
 
 import asyncio
@@ -28,13 +28,14 @@ from antiphon.messages.bootstrap import Bootstrap
 from antiphon.messages.client import Addressed, AudioChunk, ClientFrame, OutputEnd, OutputError, TextDelta
 from antiphon.messages.control import (
     AbortRequest,
-    ProcessDied,
     Ready,
     RequestAccepted,
     RequestFailed,
     RequestReleased,
     StageEvent,
+    StartRequest,
     StatsReport,
+    StopRequest,
 )
 from antiphon.messages.tasks import ChatInput, ChatMessage
 from antiphon.orchestrator.admission import Admission
@@ -70,10 +71,11 @@ class Settings:
     kind: str = "inproc"
     arena_bytes: int = 1 << 18
     row_width: int = 2
+    num_rows_per_step: int = 3
     deadline_s: float = 30.0
     output_deadline_s: float = 30.0
     max_backlog_mib: int = 16
-    max_inflight: int = 64
+    max_inflight: int = 4
     max_num_seqs: int = 32
     replicas: dict[str, int] = field(default_factory=dict)
 
@@ -106,7 +108,9 @@ class Replica:
         settings, pipeline, address = server.settings, server.pipeline, server.directory.address
         self.name, self.engine = name, engine
         self.control = Inlet(address(f"{name}.control"), codec.TO_REPLICA)
-        self.connector = make_connector(settings.kind, address(f"{name}.chunks"), settings.arena_bytes)
+        self.connector = make_connector(
+            settings.kind, address(f"{name}.chunks"), settings.arena_bytes, num_requests=settings.max_inflight
+        )
         self.inbox = Inbox(self.connector, early_deadline_s=settings.deadline_s)
         self.client_lane, self.events = RecordingOutlet(), RecordingOutlet()
         out_edges = pipeline.out_edges(spec.name)
@@ -224,7 +228,7 @@ class SmallServer:
             self.watch,
             release_deadline_s=PATIENCE_S,
         )
-        self.launcher = Outlet()
+        self.other_api_server = Outlet()
         self.replicas: dict[str, Replica] = {}
         self.paused: set[str] = set()
         self.heard: dict[str, Heard] = {}
@@ -257,9 +261,9 @@ class SmallServer:
         return made
 
     def kill(self, name: str) -> None:
-        """The process is gone at once; the launcher notices."""
+        """The process is gone at once, and the orchestrator hears of it."""
         self.replicas.pop(name).close()
-        self.launcher.send(self.inlet.address, ProcessDied(name, "signal 9"))
+        self.orchestrator.process_ended(name, reason="signal 9")
 
     def has_died(self, name: str) -> bool:
         """True when the api-server knows that the pools have no replica of that name."""
@@ -288,7 +292,22 @@ class SmallServer:
 
     def abort(self, request_id: str) -> None:
         """As an API does that does not own the stream."""
-        self.launcher.send(self.inlet.address, AbortRequest(request_id, "somebody asked for it"))
+        self.other_api_server.send(self.inlet.address, AbortRequest(request_id, "somebody asked for it"))
+
+    def hold(self, request_id: str) -> None:
+        """The stages make no more of a request; so it does not end before they hear that they shall stop it."""
+        for faults in self.faults.values():
+            faults[request_id] = Fault.HOLD
+
+    def is_stopped(self, request_id: str) -> bool:
+        """True when the stages have been told to stop it; they may not have heard it yet."""
+        return any(isinstance(said, StopRequest) and said.request_id == request_id for said in self.outlet.sent)
+
+    def replica_of(self, request_id: str, stage: str) -> str:
+        """The replica of `stage` that a request is bound to."""
+        starts = (said for said in self.outlet.sent if isinstance(said, StartRequest) and said.request_id == request_id)
+        peers = (peer.replica for start in starts for peer in start.consumers)
+        return next(replica for replica in peers if replica.startswith(f"{stage}/"))
 
     async def turn(self) -> None:
         """Each loop once, in the order of the stages, then the client."""
@@ -362,7 +381,7 @@ class SmallServer:
         await self.client.close()
         for stage in self.replicas.values():
             stage.close()
-        for owner in (self.inlet, self.outlet, self.launcher, self.watch):
+        for owner in (self.inlet, self.outlet, self.other_api_server, self.watch):
             owner.close()
         self.directory.remove()
 
@@ -374,10 +393,15 @@ class SmallServer:
         if spec.name in self._engines:
             return self._engines[spec.name](spec)
         scheduler = GenerationScheduler(max_num_seqs=spec.max_num_seqs, max_batch_size=spec.max_batch_size)
-        return GenerationEngine(RowModel(spec, self.faults[spec.name]), ModelContext("cpu", 1, "", ""), scheduler)
+        return GenerationEngine(
+            RowModel(spec, self.faults[spec.name], self.settings.num_rows_per_step),
+            ModelContext("cpu", 1, "", ""),
+            scheduler,
+        )
 
     def _connector(self, name: str) -> Connector:
-        return make_connector(self.settings.kind, self.directory.address(name), self.settings.arena_bytes)
+        settings, address = self.settings, self.directory.address(name)
+        return make_connector(settings.kind, address, settings.arena_bytes, num_requests=settings.max_inflight)
 
     def _make_client(self) -> EngineClient:
         address, settings = self.directory.address, self.settings

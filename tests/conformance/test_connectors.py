@@ -25,8 +25,8 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     directory = RunDirectory.create()
     made: list[Connector] = []
 
-    def start(name: str, arena_bytes: int = ARENA_BYTES) -> Connector:
-        connector = make_connector(request.param, directory.address(name), arena_bytes)
+    def start(name: str, arena_bytes: int = ARENA_BYTES, num_requests: int = 1) -> Connector:
+        connector = make_connector(request.param, directory.address(name), arena_bytes, num_requests=num_requests)
         connector.startup()
         made.append(connector)
         return connector
@@ -152,6 +152,23 @@ def test_a_full_arena_refuses_and_resumes_after_a_release(make: Make, size: int)
         chunk = receive(consumer)
         assert chunk.header.seq == seq
         assert (chunk.arrays["hidden"] == (99 if seq == num_put else seq % 256)).all()
+
+
+def test_requests_whose_consumer_stands_still_leave_room_for_one_whose_consumer_goes_on(make: Make) -> None:
+    producer, still, going = make("a", num_requests=16), make("b"), make("c")
+    for number in range(15):
+        for size in (200_000, 30_000):
+            while put(producer, still, rows(size), request_id=f"stuck-{number}"):
+                pass
+    assert producer.statistics().num_refused == 30
+    for seq in range(30):
+        assert put(producer, going, rows(30_000, fill=seq), seq=seq, request_id="goes-on")
+        chunk = receive(going)
+        assert (chunk.arrays["hidden"] == seq).all()
+        going.release(chunk)
+        going.flush()
+        while producer.num_held("goes-on"):
+            assert producer.get() is None
 
 
 @pytest.mark.parametrize("flag", [ChunkFlag.END, ChunkFlag.ERROR, ChunkFlag.ABORT])

@@ -18,7 +18,7 @@ from antiphon.errors import (
     StageError,
     UndeclaredOutputError,
 )
-from antiphon.messages.control import StageEventKind, StopRequest
+from antiphon.messages.control import StageEventKind
 from tests.conformance.row_models import TOPOLOGIES, Fault, expected
 from tests.conformance.small_server import CONNECTORS, MODES, Settings, SmallServer, small_server
 
@@ -193,11 +193,8 @@ PHASES = {
 
 async def until_stopped(server: SmallServer, name: str) -> None:
     """The stages go on when they have been told to stop it."""
-
-    def is_stopped() -> bool:
-        return any(isinstance(said, StopRequest) and said.request_id == name for said in server.outlet.sent)
-
-    await server.until(is_stopped, f"{name} is stopped")
+    server.hold(name)
+    await server.until(lambda: server.is_stopped(name), f"{name} is stopped")
     server.paused.clear()
 
 

@@ -16,5 +16,10 @@ def make_engine_client(bootstrap: Bootstrap) -> EngineClient:
     pipeline = load_pipeline(bootstrap.pipeline)
     server = config.server
     limits = FrontendLimits(server.max_text_chars, server.max_audio_s, server.max_pixels, server.max_video_frames)
-    connector = make_connector(config.connector.kind, bootstrap.connector_address, config.connector.arena_mib << 20)
+    connector = make_connector(
+        config.connector.kind,
+        bootstrap.connector_address,
+        config.connector.arena_mib << 20,
+        num_requests=config.admission.max_inflight,
+    )
     return EngineClient(bootstrap.name, pipeline, load_frontend(pipeline, limits), connector, bootstrap)

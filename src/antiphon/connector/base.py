@@ -49,7 +49,8 @@ class ConnectorStatistics:
 class Connector(Protocol):
     """Moves chunks from this process to peers, and gives those that peers sent.
 
-    Bounded by credit: bytes put and not yet released by their consumers never exceed the arena.
+    Bounded by credit: bytes put and not yet released by their consumers never exceed the arena. Each request has a
+    window of it that no other can take, so that consumers that stand still stop their own requests only.
     """
 
     @property
@@ -59,6 +60,10 @@ class Connector(Protocol):
     @property
     def max_chunk_bytes(self) -> int:
         """The most payload bytes one chunk may have; producers split what is larger."""
+
+    @property
+    def window_bytes(self) -> int:
+        """What one request may have put and not got back, whatever others have; more if the arena is half empty."""
 
     def startup(self) -> None:
         """Open sockets and memory."""

@@ -128,16 +128,25 @@ class EdgeCursor:
         return now_s - self._refused_since_s
 
     def flush(self, connector: Connector) -> bool:
-        """Put every chunk that is due; False if credit ran out before that."""
+        """Put every chunk that is due; False if credit ran out before that.
+
+        What does not fit as one chunk is tried as what the request's window holds, even if that is less than the plan.
+        """
         while (count := self._due_rows()) is not None:
-            whole = self._whole
-            rows = self._peek(count)
-            is_last = self.is_terminating and self.rows_sent + count == self.rows_produced
-            if not connector.put(self.target.address, self._header(rows, whole, count, is_last), _values(rows, whole)):
-                self._is_refused = True
-                return False
+            if not self._put(connector, count):
+                fewer = self._max_rows(connector.window_bytes)
+                if fewer >= count or not self._put(connector, fewer):
+                    self._is_refused = True
+                    return False
             self._is_refused, self._refused_since_s = False, None
-            self._sent(count, is_last)
+        return True
+
+    def _put(self, connector: Connector, count: int) -> bool:
+        whole, rows = self._whole, self._peek(count)
+        is_last = self.is_terminating and self.rows_sent + count == self.rows_produced
+        if not connector.put(self.target.address, self._header(rows, whole, count, is_last), _values(rows, whole)):
+            return False
+        self._sent(count, is_last)
         return True
 
     def _due_rows(self) -> int | None:
@@ -152,12 +161,13 @@ class EdgeCursor:
         wanted = plan.first_rows if self._seq == 0 else plan.rows
         if not self.is_terminating and (wanted is None or pending < max(1, wanted)):
             return None
-        return min(pending, self._max_rows())
+        return min(pending, self._max_rows(self._max_chunk_bytes))
 
-    def _max_rows(self) -> int:
+    def _max_rows(self, num_bytes: int) -> int:
+        """How many of the next rows, and what goes beside them, `num_bytes` hold; at least one if there are any."""
         if not self._rows:
             return 0
-        room = self._max_chunk_bytes - sum(array.nbytes for array in self._whole.values())
+        room = num_bytes - sum(array.nbytes for array in self._whole.values())
         return max(1, room // max(1, _row_bytes(self._rows[0])))
 
     def _check_fits(self, rows: Arrays, whole: Arrays) -> None:

@@ -51,10 +51,10 @@ _MAILBOXES: dict[str, _Mailbox] = {}
 class InprocConnector:
     """Owns its mailbox and the leases of what it put. A chunk put to an address nobody has is lost, as on a wire."""
 
-    def __init__(self, address: str, *, arena_bytes: int) -> None:
+    def __init__(self, address: str, *, arena_bytes: int, window_bytes: int = 0) -> None:
         self._address = address
         self._arena_bytes = arena_bytes
-        self._leases = Leases(arena_bytes)
+        self._leases = Leases(arena_bytes, window_bytes or arena_bytes)
         self._num_put = self._num_bytes_put = self._num_refused = 0
         self._num_received = self._num_bytes_received = 0
 
@@ -68,6 +68,11 @@ class InprocConnector:
         """A quarter of the credit, as with a real arena."""
         return self._arena_bytes // 4
 
+    @property
+    def window_bytes(self) -> int:
+        """See Connector.window_bytes."""
+        return self._leases.window_bytes
+
     def startup(self) -> None:
         """Register the address; ConfigError if another connector has it."""
         if self._address in _MAILBOXES:
@@ -78,7 +83,7 @@ class InprocConnector:
         """See Connector.put. StageError if `buffers` are not what `header` declares or are too large."""
         layout = Layout.of(header)
         layout.check(buffers, self.max_chunk_bytes)
-        if layout.size_bytes and not self._leases.fits(layout.size_bytes):
+        if layout.size_bytes and not self._leases.fits(header.request_id, layout.size_bytes):
             self._num_refused += 1
             return False
         copied = bytearray(layout.size_bytes)

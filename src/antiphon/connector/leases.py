@@ -32,24 +32,32 @@ class Lease:
 class Leases:
     """Owns the leases of one producer, whose bytes together never exceed `limit_bytes`.
 
+    window_bytes: what a request may hold whatever the others hold; more only while half of the limit suffices for all.
+    So, with windows of limit / (2 x requests), those that stand still never stop one that goes on.
+
     Ids are never used twice and start at a random number: a credit meant for an earlier process at the
     same address matches nothing.
     """
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, window_bytes: int) -> None:
+        self.window_bytes = window_bytes
         self._limit_bytes = limit_bytes
         self._next_id = 1 + secrets.randbits(62)
         self._leases: dict[int, Lease] = {}
         self._num_by_request: Counter[str] = Counter()
+        self._bytes_by_request: Counter[str] = Counter()
         self.used_bytes = 0
         self.high_water_bytes = 0
 
     def __len__(self) -> int:
         return len(self._leases)
 
-    def fits(self, num_bytes: int) -> bool:
-        """True if the credit suffices for `num_bytes` more."""
-        return self.used_bytes + num_bytes <= self._limit_bytes
+    def fits(self, request_id: str, num_bytes: int) -> bool:
+        """True if the credit suffices for `num_bytes` more of this request."""
+        used_bytes, held_bytes = self.used_bytes + num_bytes, self._bytes_by_request[request_id] + num_bytes
+        if held_bytes <= self.window_bytes:
+            return used_bytes <= self._limit_bytes
+        return used_bytes <= self._limit_bytes // 2
 
     def grant(self, lease: Lease) -> int:
         """Book `lease` and give its id; the caller has asked `fits`."""
@@ -57,6 +65,7 @@ class Leases:
         self._next_id += 1
         self._leases[lease_id] = lease
         self._num_by_request[lease.request_id] += 1
+        self._bytes_by_request[lease.request_id] += lease.num_bytes
         self.used_bytes += lease.num_bytes
         self.high_water_bytes = max(self.high_water_bytes, self.used_bytes)
         return lease_id
@@ -79,7 +88,8 @@ class Leases:
             lease = self._leases.pop(lease_id)
             self.used_bytes -= lease.num_bytes
             self._num_by_request[lease.request_id] -= 1
+            self._bytes_by_request[lease.request_id] -= lease.num_bytes
             if not self._num_by_request[lease.request_id]:
-                del self._num_by_request[lease.request_id]
+                del self._num_by_request[lease.request_id], self._bytes_by_request[lease.request_id]
             ended.append(lease)
         return ended

@@ -44,12 +44,12 @@ class SentChunk(msgspec.Struct, frozen=True, tag="chunk", array_like=True):
 class ShmConnector:
     """Owns one memfd arena, the leases on it, one inlet, and a mapping of each producer's arena."""
 
-    def __init__(self, address: str, *, arena_bytes: int = DEFAULT_ARENA_BYTES) -> None:
+    def __init__(self, address: str, *, arena_bytes: int = DEFAULT_ARENA_BYTES, window_bytes: int = 0) -> None:
         self._address = address
         self._arena_bytes = arena_bytes
         self._memory = OwnArena(arena_bytes)
         self._arena = Arena(arena_bytes)
-        self._leases = Leases(arena_bytes)
+        self._leases = Leases(arena_bytes, window_bytes or arena_bytes)
         self._peer_arenas = PeerArenas()
         self._inlet = FrameInlet(address, max_message_bytes=_MAX_MESSAGE_BYTES)
         self._outlet = Outlet(max_queued=0)  # credit bounds what waits for a peer
@@ -68,6 +68,11 @@ class ShmConnector:
     def max_chunk_bytes(self) -> int:
         """A quarter of the arena, so that a full-size chunk still fits beside others that are held."""
         return self._arena_bytes // 4
+
+    @property
+    def window_bytes(self) -> int:
+        """See Connector.window_bytes."""
+        return self._leases.window_bytes
 
     def startup(self) -> None:
         """Create the arena and bind the socket."""
@@ -155,7 +160,7 @@ class ShmConnector:
 
     def _put_payload(self, peer: str, layout: Layout, buffers: Sequence[np.ndarray]) -> bool:
         header, size_bytes = layout.header, layout.size_bytes
-        if not self._leases.fits(size_bytes):
+        if not self._leases.fits(header.request_id, size_bytes):
             return False
         if size_bytes <= INLINE_BYTES:
             inline = bytearray(size_bytes)

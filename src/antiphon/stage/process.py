@@ -60,7 +60,10 @@ class StageProcess:
         self._engine = make_engine(self._spec, context)
         self._control = Inlet(bootstrap.control_address, codec.TO_REPLICA)
         self._connector = make_connector(
-            config.connector.kind, bootstrap.connector_address, config.connector.arena_mib << 20
+            config.connector.kind,
+            bootstrap.connector_address,
+            config.connector.arena_mib << 20,
+            num_requests=config.admission.max_inflight,
         )
         self._events, self._client_lane = Outlet(), Outlet()
         self._loop = self._build_loop(stage, on_joined)

@@ -31,8 +31,10 @@ class Sent:
 class RecordingConnector(InprocConnector):
     """Keeps copies of what is put. Refuses a payload once for every True in `refusals`, as a full arena does."""
 
-    def __init__(self, *, refusals: Sequence[bool] = (), limit_bytes: int = 1 << 20) -> None:
-        super().__init__("recorder", arena_bytes=0)
+    def __init__(
+        self, *, refusals: Sequence[bool] = (), limit_bytes: int = 1 << 20, window_bytes: int = 1 << 20
+    ) -> None:
+        super().__init__("recorder", arena_bytes=0, window_bytes=window_bytes)
         self.chunks: list[Sent] = []
         self.refusals = list(refusals)
         self.limit_bytes = limit_bytes
@@ -226,6 +228,20 @@ def test_a_failure_drops_what_is_pending_and_ends_the_edge(flag: ChunkFlag, erro
     assert connector.chunks[1].arrays == {}
     assert connector.chunks[1].header.error == error
     check_protocol(connector, 2, flag)
+
+
+def test_a_refused_chunk_is_tried_as_what_the_window_holds_and_the_rest_follows() -> None:
+    """A row is 16 bytes. `refusals` is read from its end: the first put and the third are refused."""
+    connector = RecordingConnector(refusals=[False, True, False, True], window_bytes=100)
+    cursor = cursor_of(ChunkPlan(8, 8))
+    cursor.append(rows(0, 10), {})
+    assert cursor.flush(connector)
+    cursor.finish()
+    assert not cursor.flush(connector), "four rows are within the window already"
+    assert cursor.flush(connector)
+    assert [sent.header.rows for sent in connector.chunks] == [6, 4]
+    assert np.concatenate([sent.arrays["id"] for sent in connector.chunks]).tolist() == list(range(10))
+    assert [sent.header.flags for sent in connector.chunks] == [0, ChunkFlag.END]
 
 
 def test_a_failure_after_a_refusal_sends_no_row_of_the_refused_chunk() -> None:
