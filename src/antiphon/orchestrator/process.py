@@ -46,6 +46,7 @@ class OrchestratorProcess:
         self._inlet.startup()
         self._poller.register(self._inlet)
         self._poller.register(self._watch.fileno())
+        self._poller.wake_on_signals()
         signal.signal(signal.SIGTERM, lambda *_: self._stop())
 
     def run(self) -> None:

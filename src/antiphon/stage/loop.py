@@ -88,6 +88,10 @@ class StageLoop:
         """Leave the pool, then leave `run`; the second call does not wait. Safe to call from a signal handler."""
         self._num_stops += 1
 
+    def wake_on_signals(self) -> None:
+        """See Poller.wake_on_signals."""
+        self._poller.wake_on_signals()
+
     def run(self) -> None:
         """Serve until `stop`; then go on with what is bound until the orchestrator lets go, at most `drain_s`."""
         self._watch()

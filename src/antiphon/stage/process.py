@@ -14,6 +14,7 @@ from antiphon.connector.registry import make_connector
 from antiphon.ids import stage_of
 from antiphon.messages import codec
 from antiphon.messages.bootstrap import Bootstrap
+from antiphon.messages.client import MAX_QUEUED_FRAMES
 from antiphon.messages.control import Ready
 from antiphon.models.registry import load_attribute, load_pipeline
 from antiphon.process import ChildProcess
@@ -65,7 +66,7 @@ class StageProcess:
             config.connector.arena_mib << 20,
             num_requests=config.admission.max_inflight,
         )
-        self._events, self._client_lane = Outlet(), Outlet()
+        self._events, self._client_lane = Outlet(), Outlet(max_queued=MAX_QUEUED_FRAMES)
         self._loop = self._build_loop(stage, on_joined)
 
     def startup(self) -> None:
@@ -74,6 +75,7 @@ class StageProcess:
         self._connector.startup()
         self._engine.startup()
         signal.signal(signal.SIGTERM, lambda *_: self._loop.stop())
+        self._loop.wake_on_signals()
         gc.collect()
         gc.freeze()  # what start-up made lives as long as the process; the collector need not look at it again
         bootstrap = self._bootstrap

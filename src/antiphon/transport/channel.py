@@ -5,6 +5,8 @@ Does not know: what a message means. The only module that imports zmq.
 """
 
 import logging
+import os
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -18,7 +20,9 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Frame = bytes | memoryview
 _MAX_BATCH = 1024
+_MAX_QUEUED = 100_000
 _LINGER_MS = 500
+_SIGNALS_PER_READ = 64
 
 
 class ChannelFullError(AntiphonError):
@@ -90,11 +94,21 @@ class FrameInlet:
 
 
 class Inlet(Generic[T]):
-    """A FrameInlet whose messages are msgpack of one closed union; what is not is logged and dropped."""
+    """A FrameInlet whose messages are msgpack of one closed union; what is not is logged and dropped.
 
-    def __init__(self, address: str, decoder: msgspec.msgpack.Decoder[T], *, max_message_bytes: int = -1) -> None:
+    max_queued: messages of one peer that wait here to be received; what is beyond waits in that peer's Outlet.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        decoder: msgspec.msgpack.Decoder[T],
+        *,
+        max_queued: int = _MAX_QUEUED,
+        max_message_bytes: int = -1,
+    ) -> None:
         self.address = address
-        self._frames = FrameInlet(address, max_message_bytes=max_message_bytes)
+        self._frames = FrameInlet(address, max_queued=max_queued, max_message_bytes=max_message_bytes)
         self._decoder = decoder
 
     @property
@@ -129,7 +143,7 @@ class Inlet(Generic[T]):
 class Outlet:
     """Owns one PUSH socket per peer address, connected at the first message to it."""
 
-    def __init__(self, *, max_queued: int = 100_000) -> None:
+    def __init__(self, *, max_queued: int = _MAX_QUEUED) -> None:
         self.counters = LaneCounters()
         self._max_queued = max_queued
         self._encoder = msgspec.msgpack.Encoder()
@@ -178,6 +192,13 @@ class Poller:
 
     def __init__(self) -> None:
         self._poller = zmq.Poller()
+        self._signal_fd = -1
+
+    def wake_on_signals(self) -> None:
+        """Signals that have a Python handler end a wait from now on. Of one poller in the main thread only."""
+        self._signal_fd, write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
+        self._poller.register(self._signal_fd, zmq.POLLIN)
 
     def register(self, source: FrameInlet | Inlet[T] | int) -> None:
         """Watch an inlet or a plain file descriptor."""
@@ -186,7 +207,10 @@ class Poller:
 
     def wait(self, timeout_s: float) -> bool:
         """True as soon as something is readable, False after `timeout_s`."""
-        return bool(self._poller.poll(max(0, round(timeout_s * 1000))))
+        ready = self._poller.poll(max(0, round(timeout_s * 1000)))
+        if any(source == self._signal_fd for source, _ in ready):
+            os.read(self._signal_fd, _SIGNALS_PER_READ)
+        return bool(ready)
 
 
 def _socket_of(source: FrameInlet | Inlet[T]) -> "zmq.Socket[bytes]":
