@@ -1,21 +1,22 @@
 """`antiphon bench hf-text`: SmolLM2 on the autoregressive engine against transformers, on the same weights.
 
 In: how often to measure. Out: a Report. The engine and `generate` take turns (A B A B ...) in this process, so that a
-busy machine is busy for both; figures are medians. Does not know: how the report is shown.
+busy machine is busy for both; figures are medians. `generate` has a network of its own, as transformers loads it.
+Does not know: how the report is shown.
 """
 
+import os
 import random
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import numpy as np
 import torch
-from transformers import ContinuousBatchingConfig, GenerationConfig
+from transformers import AutoModelForCausalLM, ContinuousBatchingConfig, GenerationConfig
 
 from antiphon import env
 from antiphon.bench.measures import Bound, Goal, Row, median_of
@@ -27,10 +28,10 @@ from antiphon.messages.interstage import ChunkHeader, TensorSpec
 from antiphon.messages.params import RequestParams, SamplingParams
 from antiphon.models.hf_text.pipeline import THINKER
 from antiphon.models.hf_text.thinker import Thinker
+from antiphon.models.voice.weights import smollm2_gguf
 from antiphon.stage.engine.autoregressive import AutoregressiveEngine
 from antiphon.stage.engine.generation_model import ModelContext
 from antiphon.stage.request import EdgeInput, StageRequest
-from antiphon.stage.runner.paged_attention import NAME
 
 _NUM_PARALLEL = 8
 _MEAN_GAP_S = 0.1
@@ -54,6 +55,15 @@ class Effort:
 QUICK = Effort(num_rounds=2, num_tokens=24, num_arrivals=12)
 
 
+@dataclass(frozen=True)
+class Rivals:
+    """The engine with its thinker, and the same weights as a network of transformers."""
+
+    engine: AutoregressiveEngine
+    thinker: Thinker
+    network: Any
+
+
 @dataclass
 class HfTextBench:
     """Owns what has been measured so far."""
@@ -64,22 +74,21 @@ class HfTextBench:
     prompts: Prompts = field(default_factory=Prompts)
 
     def run(self) -> Report:
-        """Load the model once, and let engine and transformers take turns on it."""
+        """Load the model for both, and let engine and transformers take turns."""
         machine = fingerprint()
         self.say("loading SmolLM2")
-        thinker = Thinker()
-        engine = AutoregressiveEngine(thinker, ModelContext("cpu", min(2, env.cpu_count()), "", ""), THINKER)
-        engine.startup()
-        self._engine_batch(engine, self.prompts.take(1))  # warms up
+        rivals = _load()
+        self._engine_batch(rivals.engine, self.prompts.take(1))  # warms up
+        self._generate(rivals, self.prompts.take(1))
         self.values.clear()
         for number in range(1, self.effort.num_rounds + 1):
             self.say(f"round {number} of {self.effort.num_rounds}")
-            self._batches(engine, thinker)
-            self._arrivals(engine, thinker)
+            self._batches(rivals)
+            self._arrivals(rivals)
         return Report(self._rows(), dict(self.values), machine)
 
-    def _batches(self, engine: AutoregressiveEngine, thinker: Thinker) -> None:
-        prompts = self.prompts.take(_NUM_PARALLEL)
+    def _batches(self, rivals: Rivals) -> None:
+        prompts, engine = self.prompts.take(_NUM_PARALLEL), rivals.engine
         before, model_s = engine.statistics(), engine.model_s
         self.values["8 requests, tok/s"].append(self._engine_batch(engine, prompts))
         after = engine.statistics()
@@ -87,15 +96,15 @@ class HfTextBench:
         self.values["8 requests, ms per step"].append(1000 * busy_s / num_steps)
         outside_s = busy_s - (engine.model_s - model_s)
         self.values["8 requests, ms per step outside the model"].append(1000 * outside_s / num_steps)
-        self.values["generate of 8, tok/s"].append(self._generate(thinker, prompts))
+        self.values["generate of 8, tok/s"].append(self._generate(rivals, prompts))
         self.values["1 request, tok/s"].append(self._engine_batch(engine, prompts[:1]))
 
-    def _arrivals(self, engine: AutoregressiveEngine, thinker: Thinker) -> None:
+    def _arrivals(self, rivals: Rivals) -> None:
         prompts = self.prompts.take(self.effort.num_arrivals)
         gaps = random.Random(len(self.values["arrivals, tok/s"]))
         times_s = np.cumsum([0.0, *(gaps.expovariate(1 / _MEAN_GAP_S) for _ in prompts[1:])]).tolist()
-        self.values["arrivals, tok/s"].append(self._engine_batch(engine, prompts, times_s))
-        self.values["arrivals generate_batch, tok/s"].append(self._generate_batch(thinker, prompts, times_s))
+        self.values["arrivals, tok/s"].append(self._engine_batch(rivals.engine, prompts, times_s))
+        self.values["arrivals generate_batch, tok/s"].append(self._generate_batch(rivals, prompts, times_s))
 
     def _engine_batch(
         self, engine: AutoregressiveEngine, prompts: Sequence[str], times_s: Sequence[float] | None = None
@@ -115,31 +124,31 @@ class HfTextBench:
                     raise result.output
         return len(prompts) * self.effort.num_tokens / (time.perf_counter() - began_s)
 
-    def _generate(self, thinker: Thinker, prompts: Sequence[str]) -> float:
+    def _generate(self, rivals: Rivals, prompts: Sequence[str]) -> float:
         """Tokens per second of one static batch, padded on the left."""
-        with _transformers_attention(thinker) as network:
-            began_s = time.perf_counter()
-            ids = [thinker.tokenize(_conversation(prompt)) for prompt in prompts]
-            inputs = thinker.tokenizer.pad({"input_ids": ids}, padding_side="left", return_tensors="pt")
-            with torch.inference_mode():
-                network.generate(**inputs, generation_config=self._greedy())
-            return len(prompts) * self.effort.num_tokens / (time.perf_counter() - began_s)
+        thinker = rivals.thinker
+        began_s = time.perf_counter()
+        ids = [thinker.tokenize(_conversation(prompt)) for prompt in prompts]
+        inputs = thinker.tokenizer.pad({"input_ids": ids}, padding_side="left", return_tensors="pt")
+        with torch.inference_mode():
+            rivals.network.generate(**inputs, generation_config=self._greedy())
+        return len(prompts) * self.effort.num_tokens / (time.perf_counter() - began_s)
 
-    def _generate_batch(self, thinker: Thinker, prompts: Sequence[str], times_s: Sequence[float]) -> float:
+    def _generate_batch(self, rivals: Rivals, prompts: Sequence[str], times_s: Sequence[float]) -> float:
         """Tokens per second of transformers' continuous batching; its start is not counted."""
         cache = ContinuousBatchingConfig(page_size=32, num_blocks=256, max_batch_tokens=256, use_async_batching=False)
-        with _transformers_attention(thinker) as network:
-            manager = network.init_continuous_batching(self._greedy(), cache)
-            manager.start()
-            manager.add_request([1, 2, 3], max_new_tokens=2)
-            manager.get_result(timeout=60)
-            began_s = time.perf_counter()
-            for at_s, prompt in zip(times_s, prompts, strict=True):
-                time.sleep(max(0.0, at_s - (time.perf_counter() - began_s)))
-                manager.add_request(thinker.tokenize(_conversation(prompt)), max_new_tokens=self.effort.num_tokens)
-            answers = [manager.get_result(timeout=600) for _ in prompts]
-            elapsed_s = time.perf_counter() - began_s
-            manager.stop(block=True)
+        manager = rivals.network.init_continuous_batching(self._greedy(), cache)
+        manager.start()
+        manager.add_request([1, 2, 3], max_new_tokens=2)
+        manager.get_result(timeout=60)
+        began_s = time.perf_counter()
+        for at_s, prompt in zip(times_s, prompts, strict=True):
+            time.sleep(max(0.0, at_s - (time.perf_counter() - began_s)))
+            ids = rivals.thinker.tokenize(_conversation(prompt))
+            manager.add_request(ids, max_new_tokens=self.effort.num_tokens)
+        answers = [manager.get_result(timeout=600) for _ in prompts]
+        elapsed_s = time.perf_counter() - began_s
+        manager.stop(block=True)
         return sum(len(answer.generated_tokens) for answer in answers) / elapsed_s
 
     def _greedy(self) -> GenerationConfig:
@@ -189,11 +198,12 @@ def _conversation(prompt: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": prompt}]
 
 
-@contextmanager
-def _transformers_attention(thinker: Thinker) -> Iterator[Any]:
-    """The same network under transformers' own attention."""
-    thinker.network.set_attn_implementation("sdpa")
-    try:
-        yield thinker.network
-    finally:
-        thinker.network.set_attn_implementation(NAME)
+def _load() -> Rivals:
+    thinker = Thinker()
+    engine = AutoregressiveEngine(thinker, ModelContext("cpu", min(2, env.cpu_count()), "", ""), THINKER)
+    engine.startup()
+    path = smollm2_gguf()
+    network = AutoModelForCausalLM.from_pretrained(
+        os.path.dirname(path), gguf_file=os.path.basename(path), dtype=torch.float32, local_files_only=True
+    )
+    return Rivals(engine, thinker, network)

@@ -50,8 +50,7 @@ class Thinker:
             self.tokenizer, self.network = _from_pretrained(path, device.dtype)
         except (OSError, ValueError, KeyError) as error:
             raise ConfigError([f"{path} is no checkpoint that can be served: {error}"]) from error
-        as_module: torch.nn.Module = self.network
-        as_module.eval().to(device.torch_device)
+        device.place(self.network)
         config = self.network.config.get_text_config()
         self.kv_layout = _kv_layout(config, device.dtype)
         self.captures_decode = _has_fixed_work(config)

@@ -6,7 +6,7 @@ Only cpu has been run; the others use torch's public accelerator API alone.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -50,7 +50,10 @@ class Device:
         num_devices = 1 if kind == "cpu" else _num_devices(self.torch_device)
         if (self.torch_device.index or 0) >= num_devices:
             raise ConfigError([f"device {name!r} is not here: torch {torch.__version__} finds {num_devices} of {kind}"])
+        if self.torch_device.index is not None and kind != "cpu":
+            torch.accelerator.set_device_index(self.torch_device.index)  # streams and events are the current device's
         self.dtype = _DTYPES[dtype] if dtype else torch.float32 if kind == "cpu" else torch.bfloat16
+        self._graph_pool: Any = None
 
     def place(self, network: torch.nn.Module) -> None:
         """Move a network here, for inference.
@@ -76,7 +79,8 @@ class Device:
     def record(self, run: Callable[[], T]) -> Callable[[], T]:
         """A function that does the device work of `run` again, on the same tensors, and gives the same result objects.
 
-        On cuda the work is recorded as a CUDA graph: `run` may not read a value from the device. Elsewhere: `run`.
+        On cuda the work is recorded as a CUDA graph: `run` may not read a value from the device. Recordings share
+        memory for what they need meanwhile, so they must not run at once. Elsewhere: `run`.
         """
         if not self.has_graphs:
             return run
@@ -87,7 +91,8 @@ class Device:
                 run()
         torch.cuda.current_stream(self.torch_device).wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        self._graph_pool = self._graph_pool or torch.cuda.graph_pool_handle()
+        with torch.cuda.graph(graph, pool=self._graph_pool):
             result = run()
 
         def replay() -> T:

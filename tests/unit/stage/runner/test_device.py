@@ -38,3 +38,15 @@ def test_bfloat16_travels_as_the_upper_half_of_float32() -> None:
     host = Device("cpu").to_host({"rows": values}).wait()["rows"]
     assert host.dtype == np.uint16
     assert (host.astype(np.uint32) << 16).view(np.float32).tolist() == [1.0, -2.5, 3.140625]
+
+
+def test_a_cpu_lays_out_linear_weights_by_columns_and_leaves_shared_ones() -> None:
+    embedding, head, inner = torch.nn.Embedding(7, 5), torch.nn.Linear(5, 7, bias=False), torch.nn.Linear(5, 3)
+    head.weight = embedding.weight
+    network, rows = torch.nn.ModuleList([embedding, head, inner]), torch.randn(4, 5)
+    before = inner(rows).detach()
+    Device("cpu").place(network)
+    assert not network.training
+    assert inner.weight.shape == (3, 5) and inner.weight.stride() == (1, 3)
+    torch.testing.assert_close(inner(rows).detach(), before)
+    assert head.weight is embedding.weight and head.weight.is_contiguous()
