@@ -11,6 +11,9 @@ import msgspec
 from antiphon.config.pipeline import ClientKind
 from antiphon.messages.error_info import ErrorInfo
 
+MAX_QUEUED_FRAMES = 4096
+"""ClientFrames of one replica that wait on either side for an api-server; one that is further behind hangs."""
+
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a stage counted for one request."""
