@@ -49,7 +49,8 @@ class Writer:
 
     def load(self, context: ModelContext, device: Device) -> None:
         """`context.model_path` would be the checkpoint."""
-        self.network = make_network(NAME).to(device.torch_device, device.dtype)
+        self.network = make_network(NAME).to(device.dtype)
+        device.place(self.network)
         self.kv_layout = KVLayout(NUM_LAYERS, NUM_KV_HEADS, HEAD_DIM, device.dtype)
         self.device = device.torch_device
 
