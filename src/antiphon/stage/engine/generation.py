@@ -23,6 +23,7 @@ class GenerationEngine:
         self._context = context
         self._scheduler = scheduler
         self._states: dict[str, Any] = {}
+        self._faults: dict[str, AntiphonError] = {}
         self._num_steps = 0
         self._busy_s = 0.0
 
@@ -42,6 +43,7 @@ class GenerationEngine:
         """Forget a request."""
         if request_id in self._states:
             del self._states[request_id]
+            self._faults.pop(request_id, None)
             self._scheduler.remove(request_id)
 
     def has_work(self) -> bool:
@@ -51,8 +53,11 @@ class GenerationEngine:
     def step(self) -> list[StepResult]:
         """Run one batch through the model."""
         began = time.perf_counter()
-        batch = [self._slot(request) for request in self._scheduler.schedule(self._can_run)]
-        results = outputs_of(batch, self._model.step)
+        scheduled = self._scheduler.schedule(self._can_run)
+        faulty = [request for request in scheduled if request.request_id in self._faults]
+        batch = [self._slot(request) for request in scheduled if request.request_id not in self._faults]
+        results = [StepResult(request, self._faults[request.request_id]) for request in faulty]
+        results += outputs_of(batch, self._model.step) if batch else []
         for result in results:
             if isinstance(result.output, AntiphonError) or result.output.finished:
                 self.abort(result.request.request_id)
@@ -76,7 +81,12 @@ class GenerationEngine:
         inputs = request.inputs.values()
         if any(edge.num_rows for edge in inputs) or all(edge.exhausted for edge in inputs):
             return True
-        return self._model.has_pending(self._states[request.request_id])
+        state = self._states[request.request_id]
+        pending = self._faults.get(request.request_id) or guarded([request], lambda: self._model.has_pending(state))
+        if isinstance(pending, AntiphonError):
+            self._faults[request.request_id] = pending  # the next step says so
+            return True
+        return pending
 
     def _slot(self, request: StageRequest) -> Slot[Any]:
         rows = {producer: edge.take(self._model.rows_per_step) for producer, edge in request.inputs.items()}

@@ -209,3 +209,31 @@ def test_a_blocked_request_is_no_work(make) -> None:
     assert not engine.has_work()
     request.is_blocked = False
     assert engine.has_work()
+
+
+class Unsure(Doubler):
+    """Raises when it is asked whether a state that has seen 13 has something pending."""
+
+    def has_pending(self, state: list[int] | None) -> bool:
+        if state and 13 in state:
+            raise IndexError("nothing is that long")
+        return False
+
+
+def test_a_model_that_raises_in_has_pending_fails_that_request_and_no_other(
+    make: Callable[..., GenerationEngine],
+) -> None:
+    engine = make(Unsure())
+    engine.add(request_of("req-bad", [13], ended=False))
+    good = request_of("req-good", [1], ended=False)
+    engine.add(good)
+    assert tokens(engine.step()) == {"req-bad": [26], "req-good": [2]}
+    assert engine.has_work()
+    (result,) = engine.step()
+    assert result.request.request_id == "req-bad"
+    assert isinstance(result.output, StageError)
+    assert "req-bad: the model raised IndexError: nothing is that long" in result.output.message
+    assert not engine.has_work()
+    feed(good, [5], ended=True)
+    assert tokens(engine.step()) == {"req-good": [10]}
+    assert (engine.statistics().num_running, engine.statistics().num_waiting, engine.has_work()) == (0, 0, False)
