@@ -81,8 +81,10 @@ class GenerationEngine:
         inputs = request.inputs.values()
         if any(edge.num_rows for edge in inputs) or all(edge.exhausted for edge in inputs):
             return True
+        if request.request_id in self._faults:
+            return True
         state = self._states[request.request_id]
-        pending = self._faults.get(request.request_id) or guarded([request], lambda: self._model.has_pending(state))
+        pending: bool | AntiphonError = guarded([request], lambda: self._model.has_pending(state))
         if isinstance(pending, AntiphonError):
             self._faults[request.request_id] = pending  # the next step says so
             return True
