@@ -4,13 +4,14 @@ import os
 import signal
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 
 import httpx
 import pytest
 
 from antiphon.models.simulated.voice_values import spoken
 from tests.process.conftest import Server, start_server
-from tests.process.test_launcher import children, eventually, metric
+from tests.process.relay_server import children, eventually, metric
 
 PATIENCE_S = 30.0
 LONG = "A sentence that goes on for quite some time, and then for some more. " * 120
@@ -114,8 +115,8 @@ def test_a_request_that_has_said_something_fails_at_once_with_its_replica(server
 def test_a_replica_that_does_not_release_an_aborted_request_is_killed_and_comes_back(server: Server) -> None:
     pid = pid_of(server, "talker/0")
     os.kill(pid, signal.SIGSTOP)
-    with pytest.raises(httpx.ReadTimeout):
-        for _ in range(2):
+    for _ in range(2):  # one of them is bound to the replica that hangs, and its client does not wait for ever
+        with suppress(httpx.ReadTimeout):
             httpx.post(f"{server.url}/v1/audio/speech", json={"model": "sim-voice", "input": "Hello?"}, timeout=0.5)
     assert eventually(lambda: pid not in children(server.process.pid), PATIENCE_S)
     assert eventually(lambda: "antiphon: talker/0" in children(server.process.pid).values(), PATIENCE_S)
