@@ -44,7 +44,7 @@ from antiphon.messages.control import (
 )
 from antiphon.messages.error_info import to_error
 from antiphon.messages.payload import EntryPayload
-from antiphon.messages.tasks import TaskInput
+from antiphon.messages.tasks import TaskInput, has_media
 from antiphon.monitor.counters import lane_counters_as_list
 from antiphon.transport.channel import ChannelFullError, Inlet, Outlet
 
@@ -140,7 +140,10 @@ class EngineClient:
         Raises InvalidRequestError / UnsupportedModalityError (nothing was sent), OverloadedError (not admitted),
         HandoffTimeoutError (the orchestrator does not answer).
         """
-        payload = self._frontend.prepare(task_input)
+        if has_media(task_input):  # converting them would hold up every stream of this process
+            payload = await asyncio.to_thread(self._frontend.prepare, task_input)
+        else:
+            payload = self._frontend.prepare(task_input)
         self.pipeline.route(payload.task, payload.inputs, payload.outputs)
         request_id = request_id or new_request_id()
         if request_id in self._open:

@@ -96,6 +96,19 @@ class TranscriptionInput:
 
 
 TaskInput = SpeechInput | ChatInput | TranscriptionInput
+
+
+def has_media(task_input: TaskInput) -> bool:
+    """True if there are sounds, pictures or videos in it: they take a while to convert."""
+    match task_input:
+        case ChatInput(messages=messages):
+            return any(not isinstance(part, str) for message in messages for part in message.parts)
+        case TranscriptionInput():
+            return True
+        case SpeechInput():
+            return False
+
+
 _KINDS: dict[str, type[TaskInput]] = {"speech": SpeechInput, "chat": ChatInput, "transcription": TranscriptionInput}
 
 
