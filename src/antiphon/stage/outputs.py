@@ -194,6 +194,8 @@ class OutputRouter:
             spec = self._declared(key)
             if key not in edge.keys:
                 raise self._undeclared(request_id, f"{key!r} on {edge.name}", f"one of {list(edge.keys)}")
+            if not isinstance(array, np.ndarray):
+                raise self._undeclared(request_id, f"{key!r} as a {type(array).__name__}", "a numpy array")
             check_array(request_id, self._spec.name, spec, array)
             if spec.layout is Layout.PER_ROW:
                 lengths[key], shapes[key] = len(array), array.shape[1:]
@@ -204,7 +206,7 @@ class OutputRouter:
             raise self._undeclared(request_id, f"row shapes {shapes} on {edge.name}", f"{first}, as in its first rows")
 
     def _check_client(self, request_id: str, data: ClientData) -> None:
-        if kind_of(data) not in self._spec.client_kinds:
+        if not isinstance(data, ClientData) or kind_of(data) not in self._spec.client_kinds:
             expected = f"one of {sorted(self._spec.client_kinds)} on the client lane"
             raise self._undeclared(request_id, type(data).__name__, expected)
 

@@ -169,6 +169,16 @@ UNDECLARED = {
         (),
         ["thinker/0", "req-1", "rows {'hidden': 2, 'token': 1} on thinker->talker", "as many rows of every key"],
     ),
+    "no array": (
+        {"talker": {"hidden": [[0.0] * 4]}},
+        (),
+        ["thinker/0", "req-1", "got 'hidden' as a list", "expected a numpy array"],
+    ),
+    "no client data": (
+        {},
+        ("hello",),
+        ["thinker/0", "req-1", "got str", "on the client lane"],
+    ),
     "client kind": (
         {},
         (TextDelta("hello"),),

@@ -45,7 +45,7 @@ def outputs_of(batch: list[Item], call: Callable[[list[Item]], Sequence[Outcome]
     requests = [item.request for item in batch]
     outputs = guarded(requests, lambda: _one_for_each(call(batch), batch))
     if not isinstance(outputs, AntiphonError):
-        return [StepResult(request, output) for request, output in zip(requests, outputs, strict=True)]
+        return [StepResult(request, _outcome(request, made)) for request, made in zip(requests, outputs, strict=True)]
     if len(batch) == 1:
         return [StepResult(requests[0], outputs)]
     return [result for item in batch for result in outputs_of([item], call)]
@@ -58,6 +58,12 @@ def one_by_one(batch: list[Item], step: Callable[[Item], StageOutput]) -> list[O
 
 def _alone(item: Item, step: Callable[[Item], StageOutput]) -> Outcome:
     return guarded([item.request], lambda: step(item))
+
+
+def _outcome(request: StageRequest, made: object) -> Outcome:
+    if isinstance(made, StageOutput | AntiphonError):
+        return made
+    return StageError(f"{request.request_id}: the model made a {type(made).__name__} where a StageOutput was expected")
 
 
 def _one_for_each(outputs: Sequence[Outcome], batch: list[Item]) -> Sequence[Outcome]:

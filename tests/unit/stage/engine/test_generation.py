@@ -237,3 +237,25 @@ def test_a_model_that_raises_in_has_pending_fails_that_request_and_no_other(
     feed(good, [5], ended=True)
     assert tokens(engine.step()) == {"req-good": [10]}
     assert (engine.statistics().num_running, engine.statistics().num_waiting, engine.has_work()) == (0, 0, False)
+
+
+class Careless(Doubler):
+    """Makes nothing at all of a 7."""
+
+    def step(self, batch: list[Slot[list[int] | None]]) -> list[StageOutput]:
+        outputs = super().step(batch)
+        return [None if slot.state == [7] else output for slot, output in zip(batch, outputs, strict=True)]  # type: ignore[misc]
+
+
+def test_what_is_no_stage_output_fails_its_request_only_and_no_slot_is_run_twice(
+    make: Callable[..., GenerationEngine],
+) -> None:
+    model = Careless()
+    engine = make(model)
+    engine.add(request_of("req-bad", [7]))
+    engine.add(request_of("req-good", [1]))
+    made = tokens(engine.step())
+    assert made["req-good"] == [2]
+    assert isinstance(made["req-bad"], StageError)
+    assert "req-bad: the model made a NoneType where a StageOutput was expected" in made["req-bad"].message
+    assert model.batches == [["req-bad", "req-good"]]
