@@ -92,6 +92,7 @@ class Ledger:
     growths: list[Growth] = field(default_factory=list)
     findings: Findings = field(default_factory=Findings)
     num_rests: int = 0
+    num_started_again: int = 0
 
     def submit(self, ask: Ask) -> None:
         """A request is on its way."""
@@ -109,6 +110,8 @@ class Ledger:
             Line(
                 "failed, by reason", ", ".join(f"{name} {count}" for name, count in sorted(reasons.items())) or "none"
             ),
+            Line("started again elsewhere, unnoticed", str(self.num_started_again)),
+            Line("from a replica's death to its requests' errors", self._slowest_error()),
             Line("share that finished", f"{num_finished / max(1, num_submitted):.0%}", self._is_worth(num_finished)),
             _count("lost: no end in time", [_told(o) for o in self.outcomes if o.end is End.LOST]),
             _count("wrong answers", [_told(outcome) for outcome in self.outcomes if outcome.is_wrong]),
@@ -172,6 +175,18 @@ class Ledger:
             if disturbance.what in kinds and is_near:
                 return True
         return False
+
+    def _slowest_error(self) -> str:
+        """Over the kills by signal, whose time is known; a request that ends a process names a stage only."""
+        deaths = [d for d in self.disturbances if d.what in (Disturbed.REPLICA, Disturbed.SERVER)]
+        times_s = []
+        for outcome in self.outcomes:
+            if outcome.reason == "replica_died":
+                before = [d for d in deaths if d.name in outcome.message and d.at_s <= outcome.ended_s]
+                last = max(before, key=lambda death: death.at_s, default=None)
+                if last is not None and last.name and not last.name.endswith("/"):
+                    times_s.append(outcome.ended_s - last.at_s)
+        return f"at most {max(times_s):.2f} s, of {len(times_s)} requests" if times_s else "no request was hit"
 
     def _is_worth(self, num_finished: int) -> bool:
         """A run in which hardly anything finishes proves nothing."""

@@ -3,6 +3,7 @@
 In: a Plan. Out: a ChaosReport. Does not know: how a plan is made, how a report is shown.
 """
 
+import logging
 import shutil
 import tempfile
 import time
@@ -26,6 +27,8 @@ from antiphon.models.simulated.voice_pipeline import COMMANDS, PIPELINE
 from antiphon.models.simulated.voice_values import spoken
 from antiphon.transport.address import RunDirectory
 
+_STARTED_AGAIN = b" is started again"
+"""In the line that an engine client writes for a request whose replica has died."""
 NUM_REPLICAS, NUM_API_SERVERS = 2, 2
 _SETTINGS = (
     f"server.api_servers={NUM_API_SERVERS}",
@@ -61,7 +64,12 @@ def run_chaos(pipeline: str, seconds: float, seed: int, say: Callable[[str], Non
     report = ChaosReport(plan, [], ledger, directory / "server.log")
     runtime_dir = directory / "run"
     runtime_dir.mkdir()
+    handler = logging.FileHandler(report.log)  # what the engine client of this process says
+    logging.getLogger("antiphon").addHandler(handler)
     uvloop.run(_run(pipeline, spec, report, runtime_dir, say))
+    handler.close()
+    logging.getLogger("antiphon").removeHandler(handler)
+    ledger.num_started_again = report.log.read_bytes().count(_STARTED_AGAIN)
     shutil.rmtree(runtime_dir, ignore_errors=True)
     if ledger.is_clean:
         shutil.rmtree(directory, ignore_errors=True)
