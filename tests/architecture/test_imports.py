@@ -44,6 +44,7 @@ MAY_REACH_MODELS = {
     ("antiphon.bench.chaos.run", "antiphon.models.simulated.voice_values"),
     ("antiphon.bench.hf_text", "antiphon.models.hf_text.pipeline"),
     ("antiphon.bench.hf_text", "antiphon.models.hf_text.thinker"),
+    ("antiphon.bench.hf_text", "antiphon.models.voice.weights"),
 }
 """check asks where the weights are, which is no model; a benchmark calls the same weights in process,
 or checks what simulated stages have made."""
