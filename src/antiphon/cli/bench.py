@@ -46,12 +46,15 @@ def hf_text(out: Path | None, quick: bool) -> None:
 @click.argument("pipeline", default="sim-voice")
 @click.option("--seconds", type=click.FloatRange(min=20), default=60.0, show_default=True, help="About how long.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Decides every action and its time.")
+@click.option(
+    "--rate", type=click.FloatRange(min=0.1), default=12.0, show_default=True, help="Requests a second, and bursts."
+)
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write plan, events and ledger as JSON.")
-def chaos(pipeline: str, seconds: float, seed: int, out: Path | None) -> None:
+def chaos(pipeline: str, seconds: float, seed: int, rate: float, out: Path | None) -> None:
     """Ask, abort, hang up, kill, join and drain at random, then count: PIPELINE must come through without a trace."""
     from antiphon.bench.chaos.run import as_json, run_chaos, shown
 
-    report = run_chaos(pipeline, seconds, seed, say=_say)
+    report = run_chaos(pipeline, seconds, seed, rate, say=_say)
     for line in shown(report.ledger.lines()):
         click.echo(line)
     if out is not None:

@@ -22,7 +22,7 @@ FAULTS = ("raise-in-talker", "exit-in-talker")
 
 
 def plan(seconds: float = 600, seed: int = 1) -> Plan:
-    return make_plan(seconds, seed, STAGES, FAULTS)
+    return make_plan(seconds, seed, 12.0, STAGES, FAULTS)
 
 
 def actions(of: Plan) -> list[Ask | Hit | Join | Drain]:

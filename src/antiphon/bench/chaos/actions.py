@@ -9,7 +9,6 @@ from enum import StrEnum
 
 import msgspec
 
-_REQUESTS_PER_S = 12.0
 _WARM_UP_S = 4.0
 _ROUND_S = 16.0
 _ROUND_OVERHEAD_S = 5.0
@@ -17,6 +16,7 @@ _SHORT_S = 4.0
 _SHORT_OVERHEAD_S = 5.0
 _SHARE_OF_LONG_EPISODE = 0.6
 _BURSTS_PER_S = 0.15
+_BURST_S = (0.7, 3.3)  # of requests at the usual rate, all at once
 _HITS_PER_S = 0.35
 _MEMBERSHIP_PER_S = 0.25
 _MAX_PICK = 1 << 16
@@ -149,16 +149,17 @@ class Plan(msgspec.Struct, frozen=True):
 
     seed: int
     seconds: float
+    rate: float
     episodes: tuple[Episode, ...]
 
 
-def make_plan(seconds: float, seed: int, stages: tuple[str, ...], faults: tuple[str, ...]) -> Plan:
-    """The run of about `seconds` in all, starts and rests included.
+def make_plan(seconds: float, seed: int, rate: float, stages: tuple[str, ...], faults: tuple[str, ...]) -> Plan:
+    """The run of about `seconds` in all, starts and rests included; `rate` requests a second, and bursts.
 
     One long episode takes most of it; short ones, each with another ending, take the rest. `faults` are the commands
     that the pipeline understands.
     """
-    maker = _Maker(random.Random(seed), stages, faults)
+    maker = _Maker(random.Random(seed), rate, stages, faults)
     num_rounds = max(1, round((seconds * _SHARE_OF_LONG_EPISODE - _WARM_UP_S) / (_ROUND_S + _ROUND_OVERHEAD_S)))
     long_s = _WARM_UP_S + num_rounds * (_ROUND_S + _ROUND_OVERHEAD_S)
     num_short = max(1, round((seconds - long_s) / (_SHORT_S + _SHORT_OVERHEAD_S)))
@@ -167,14 +168,15 @@ def make_plan(seconds: float, seed: int, stages: tuple[str, ...], faults: tuple[
     rounds = tuple(maker.round(_ROUND_S) for _ in range(num_rounds))
     episodes = [Episode((warm_up, *rounds, maker.quiet_round(1.0)), endings[0])]
     episodes += [Episode((maker.round(_SHORT_S),), ending) for ending in endings[1:]]
-    return Plan(seed, seconds, tuple(episodes))
+    return Plan(seed, seconds, rate, tuple(episodes))
 
 
 class _Maker:
     """Owns the generator of random numbers and the count of requests."""
 
-    def __init__(self, rng: random.Random, stages: tuple[str, ...], faults: tuple[str, ...]) -> None:
+    def __init__(self, rng: random.Random, rate: float, stages: tuple[str, ...], faults: tuple[str, ...]) -> None:
         self._rng = rng
+        self._rate = rate
         self._stages = stages
         self._faults = faults
         self._num_asks = 0
@@ -201,9 +203,9 @@ class _Maker:
         return Round(duration_s, tuple(sorted(actions, key=_time)))
 
     def _asks(self, duration_s: float) -> list[Ask]:
-        times_s = self._times(duration_s, _REQUESTS_PER_S)
+        times_s = self._times(duration_s, self._rate)
         for at_s in self._times(duration_s, _BURSTS_PER_S):
-            times_s += [at_s] * self._rng.randint(8, 40)
+            times_s += [at_s] * round(self._rng.uniform(*_BURST_S) * self._rate)
         return [self._ask(at_s) for at_s in times_s]
 
     def _times(self, duration_s: float, rate: float) -> list[float]:

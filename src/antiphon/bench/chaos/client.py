@@ -18,10 +18,13 @@ from antiphon.client.engine_client import EngineClient
 from antiphon.client.output_stream import OutputStream
 from antiphon.errors import AntiphonError
 from antiphon.messages.client import AudioChunk, TextDelta
+from antiphon.messages.params import SamplingParams
 from antiphon.messages.tasks import ChatInput, ChatMessage, SpeechInput, TaskInput
 
 DEADLINE_S = 40.0
 """Until a request counts as lost; above every deadline of the server."""
+_MAX_TOKENS = 48
+"""Of an answer that a network makes; simulated stages give the text back."""
 _READ_BYTES = 4096
 _SMALL_BUFFER_BYTES = 8192
 
@@ -194,6 +197,7 @@ def _body(model: str, ask: Ask) -> Body:
         speech: Body = {"model": model, "input": text, "response_format": "pcm"}
         return {**speech, "stream_format": "sse"} if ask.form is Form.SPEECH_EVENTS else speech
     chat: Body = {"model": model, "messages": [{"role": "user", "content": text}], "stream": ask.form.is_streamed}
+    chat["max_tokens"] = _MAX_TOKENS
     return {**chat, "modalities": ["text", "audio"], "audio": {"format": "pcm16"}} if ask.form.has_audio else chat
 
 
@@ -201,4 +205,5 @@ def _task_input(ask: Ask) -> TaskInput:
     text = text_of(ask)
     if not ask.form.is_chat:
         return SpeechInput(text)
-    return ChatInput((ChatMessage("user", text),), audio_out=ask.form.has_audio)
+    sampling = SamplingParams(max_tokens=_MAX_TOKENS)
+    return ChatInput((ChatMessage("user", text),), sampling, audio_out=ask.form.has_audio)

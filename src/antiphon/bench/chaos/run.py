@@ -54,13 +54,14 @@ class ChaosReport:
     log: Path
 
 
-def run_chaos(pipeline: str, seconds: float, seed: int, say: Callable[[str], None]) -> ChaosReport:
+def run_chaos(pipeline: str, seconds: float, seed: int, rate: float, say: Callable[[str], None]) -> ChaosReport:
     """Plan and run; AntiphonError if a server does not start."""
     spec = load_pipeline(pipeline)
     is_simulated = spec is PIPELINE
-    plan = make_plan(seconds, seed, tuple(stage.name for stage in spec.stages), COMMANDS if is_simulated else ())
+    stages = tuple(stage.name for stage in spec.stages)
+    plan = make_plan(seconds, seed, rate, stages, COMMANDS if is_simulated else ())
     directory = Path(tempfile.mkdtemp(prefix="chaos-"))
-    ledger = Ledger()
+    ledger = Ledger(knows_answers=is_simulated)
     report = ChaosReport(plan, [], ledger, directory / "server.log")
     runtime_dir = directory / "run"
     runtime_dir.mkdir()
@@ -124,6 +125,7 @@ def as_json(report: ChaosReport) -> bytes:
         "environment": fingerprint(),
         "seed": report.plan.seed,
         "seconds": report.plan.seconds,
+        "rate": report.plan.rate,
         "is_clean": ledger.is_clean,
         "ledger": {line.name: {"value": line.value, "ok": line.ok} for line in ledger.lines()},
         "events": report.events,
