@@ -107,9 +107,10 @@ class Replica:
     def __init__(self, name: str, server: "SmallServer", spec: StageSpec, engine: StageEngine) -> None:
         settings, pipeline, address = server.settings, server.pipeline, server.directory.address
         self.name, self.engine = name, engine
-        self.control = Inlet(address(f"{name}.control"), codec.TO_REPLICA)
+        start = server.next_start()
+        self.control = Inlet(address(f"{name}.{start}.control"), codec.TO_REPLICA)
         self.connector = make_connector(
-            settings.kind, address(f"{name}.chunks"), settings.arena_bytes, num_requests=settings.max_inflight
+            settings.kind, address(f"{name}.{start}.chunks"), settings.arena_bytes, num_requests=settings.max_inflight
         )
         self.inbox = Inbox(self.connector, early_deadline_s=settings.deadline_s)
         self.client_lane, self.events = RecordingOutlet(), RecordingOutlet()
@@ -233,7 +234,7 @@ class SmallServer:
         self.paused: set[str] = set()
         self.heard: dict[str, Heard] = {}
         self.num_handled = 0
-        self._ids = itertools.count(1)
+        self._ids, self._starts = itertools.count(1), itertools.count()
         self.connector = self._connector(f"{API_SERVER}.chunks")
         self.client = self._make_client()
 
@@ -254,8 +255,12 @@ class SmallServer:
 
         await self.until(is_ready, "every stage has a replica")
 
+    def next_start(self) -> int:
+        """Every start of a process has addresses of its own."""
+        return next(self._starts)
+
     def start_replica(self, name: str) -> Replica:
-        """A process of that name begins, or begins again at the same addresses."""
+        """A process of that name begins, or another begins in its place."""
         spec = replace(self.pipeline.stage(name.partition("/")[0]), max_num_seqs=self.settings.max_num_seqs)
         made = self.replicas[name] = Replica(name, self, spec, self._engine(spec))
         return made

@@ -80,8 +80,10 @@ def consumer(directory: RunDirectory) -> Iterator[ShmConnector]:
 
 
 @contextmanager
-def echo_process(directory: RunDirectory, producer: ShmConnector, *, holds: int = 0) -> Iterator[tuple[str, "Child"]]:
-    address = directory.address("echo")
+def echo_process(
+    directory: RunDirectory, producer: ShmConnector, *, holds: int = 0, name: str = "echo"
+) -> Iterator[tuple[str, "Child"]]:
+    address = directory.address(name)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-c", ECHO, address, producer.address, str(holds)]
     child = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
@@ -157,7 +159,7 @@ def test_a_killed_consumer_gives_everything_back_and_leaves_nothing(
     producer.forget_peer(address)
     assert producer.num_held("req-1") == 0
     assert producer.statistics().arena_used_bytes == 0
-    with echo_process(directory, producer) as (address, _):
+    with echo_process(directory, producer, name="next") as (address, _):
         array = np.zeros(2 * MIB, np.uint8)
         for seq in range(4):  # as much as the arena holds, so every byte came back
             assert producer.put(address, header(array, seq), [array])

@@ -98,7 +98,8 @@ class Connector(Protocol):
     def forget_peer(self, peer: str) -> None:
         """`peer` is gone (its process has ended): reclaim the leases it held and drop what waits for it.
 
-        Views of its chunks stay readable; releasing them afterwards does nothing.
+        Views of its chunks stay readable; releasing them afterwards does nothing. A process that comes in its place
+        has another address: what is put to this one from now on is lost, as on a wire, and takes no credit.
         """
 
     def fileno(self) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 
 from antiphon.connector.base import Chunk, ConnectorStatistics
 from antiphon.connector.layout import Layout
-from antiphon.connector.leases import Credit, Lease, Leases
+from antiphon.connector.leases import Credit, ForgottenPeers, Lease, Leases
 from antiphon.errors import ConfigError
 from antiphon.messages.interstage import ChunkHeader
 
@@ -55,6 +55,7 @@ class InprocConnector:
         self._address = address
         self._arena_bytes = arena_bytes
         self._leases = Leases(arena_bytes, window_bytes or arena_bytes)
+        self._forgotten = ForgottenPeers()
         self._num_put = self._num_bytes_put = self._num_refused = 0
         self._num_received = self._num_bytes_received = 0
 
@@ -83,6 +84,8 @@ class InprocConnector:
         """See Connector.put. StageError if `buffers` are not what `header` declares or are too large."""
         layout = Layout.of(header)
         layout.check(buffers, self.max_chunk_bytes)
+        if peer in self._forgotten:
+            return True
         if layout.size_bytes and not self._leases.fits(header.request_id, layout.size_bytes):
             self._num_refused += 1
             return False
@@ -112,7 +115,7 @@ class InprocConnector:
 
     def release(self, chunk: Chunk) -> None:
         """Give the credit to the producer at once."""
-        if chunk.lease:
+        if chunk.lease and chunk.reply_address not in self._forgotten:
             _deliver(chunk.reply_address, Credit(self._address, (chunk.lease,)))
 
     def flush(self) -> None:
@@ -124,6 +127,7 @@ class InprocConnector:
 
     def forget_peer(self, peer: str) -> None:
         """See Connector.forget_peer."""
+        self._forgotten.add(peer)
         self._leases.reclaim(peer)
 
     def fileno(self) -> int:

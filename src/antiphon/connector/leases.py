@@ -5,7 +5,7 @@ Does not know: how payloads travel or where an offset points.
 """
 
 import secrets
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -27,6 +27,25 @@ class Lease:
     request_id: str
     num_bytes: int
     offset: int | None
+
+
+_MAX_FORGOTTEN = 4096
+
+
+class ForgottenPeers:
+    """Owns the addresses of the last 4,096 processes that have ended; nothing is sent to them any more."""
+
+    def __init__(self) -> None:
+        self._addresses: OrderedDict[str, None] = OrderedDict()
+
+    def add(self, address: str) -> None:
+        """The process there has ended."""
+        self._addresses[address] = None
+        if len(self._addresses) > _MAX_FORGOTTEN:
+            self._addresses.popitem(last=False)
+
+    def __contains__(self, address: str) -> bool:
+        return address in self._addresses
 
 
 class Leases:

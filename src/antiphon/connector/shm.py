@@ -15,9 +15,9 @@ import numpy as np
 from antiphon.connector.arena import Arena
 from antiphon.connector.base import Chunk, ConnectorStatistics
 from antiphon.connector.layout import Layout, chunk_error
-from antiphon.connector.leases import Credit, Lease, Leases
+from antiphon.connector.leases import Credit, ForgottenPeers, Lease, Leases
 from antiphon.connector.memfd import PREFIX_BYTES, ArenaIdentity, OwnArena, PeerArenas
-from antiphon.errors import AntiphonError
+from antiphon.errors import AntiphonError, ReplicaDiedError
 from antiphon.messages.error_info import to_info
 from antiphon.messages.interstage import ChunkFlag, ChunkHeader
 from antiphon.transport.channel import FrameInlet, Outlet
@@ -50,6 +50,7 @@ class ShmConnector:
         self._memory = OwnArena(arena_bytes)
         self._arena = Arena(arena_bytes)
         self._leases = Leases(arena_bytes, window_bytes or arena_bytes)
+        self._forgotten = ForgottenPeers()
         self._peer_arenas = PeerArenas()
         self._inlet = FrameInlet(address, max_message_bytes=_MAX_MESSAGE_BYTES)
         self._outlet = Outlet(max_queued=0)  # credit bounds what waits for a peer
@@ -83,6 +84,8 @@ class ShmConnector:
         """See Connector.put. StageError if `buffers` are not what `header` declares or are too large."""
         layout = Layout.of(header)
         layout.check(buffers, self.max_chunk_bytes)
+        if peer in self._forgotten:
+            return True
         if layout.size_bytes == 0:
             self._send(peer, SentChunk(header, self._address), b"")
         elif not self._put_payload(peer, layout, buffers):
@@ -125,6 +128,7 @@ class ShmConnector:
 
     def forget_peer(self, peer: str) -> None:
         """See Connector.forget_peer."""
+        self._forgotten.add(peer)
         self._free(self._leases.reclaim(peer))
         self._outlet.forget(peer)
         self._peer_arenas.forget(peer)
@@ -202,7 +206,7 @@ class ShmConnector:
         lease = sent.lease
         try:
             if lease:
-                _check_address(sent)
+                self._check_address(sent)
                 self._credits.setdefault(sent.reply_address, [])
             layout = Layout.of(sent.header)
             source = inline if sent.arena is None else self._peer_arenas.open(sent.reply_address, sent.arena)
@@ -214,15 +218,17 @@ class ShmConnector:
         self._num_bytes_received += layout.payload_bytes
         return chunk
 
+    def _check_address(self, sent: SentChunk) -> None:
+        """That the credit of a chunk can go back."""
+        if not sent.reply_address.startswith("ipc://") or len(sent.reply_address) > _MAX_ADDRESS_CHARS:
+            raise chunk_error(sent.header, f"its credit cannot go back to {sent.reply_address[:_MAX_ADDRESS_CHARS]!r}")
+        if sent.reply_address in self._forgotten:
+            raise ReplicaDiedError(f"{sent.header.producer} ended before its chunk was read")
+
     def _free(self, ended: Iterable[Lease]) -> None:
         for lease in ended:
             if lease.offset is not None:
                 self._arena.free(lease.offset)
-
-
-def _check_address(sent: SentChunk) -> None:
-    if not sent.reply_address.startswith("ipc://") or len(sent.reply_address) > _MAX_ADDRESS_CHARS:
-        raise chunk_error(sent.header, f"its credit cannot go back to {sent.reply_address[:_MAX_ADDRESS_CHARS]!r}")
 
 
 def _failed(header: ChunkHeader, error: AntiphonError) -> ChunkHeader:
