@@ -5,6 +5,7 @@ Does not know: scheduling, sampling, lanes. One runner for every device; see dev
 """
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -71,10 +72,18 @@ class AutoregressiveRunner:
             )
 
     def _compute(self, spans: list[Span[Any]], blocks: list[list[int]]) -> StepTensors:
+        if self.graphs is not None:  # their decode reads whole blocks
+            begun = [self._begun(span, own) for span, own in zip(spans, blocks, strict=True)]
+            self._cache.clear(list(chain.from_iterable(begun)))
         if self.graphs is not None and all(span.samples and span.stop - span.start == 1 for span in spans):
             return self.graphs.forward(spans, blocks)
         slots = [self._slots(span, of_span) for span, of_span in zip(spans, blocks, strict=True)]
         return self._model.forward(spans, PagedStep.of(self._cache, slots))
+
+    def _begun(self, span: Span[Any], blocks: list[int]) -> list[int]:
+        """Those of the sequence's blocks whose first position is in this span."""
+        size = self._cache.block_size
+        return blocks[-(-span.start // size) : -(-span.stop // size)]
 
     def _slots(self, span: Span[Any], blocks: list[int]) -> SequenceSlots:
         size = self._cache.block_size

@@ -45,11 +45,17 @@ class PagedKVCache:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        shape = ((num_blocks + 1) * block_size, num_kv_heads, head_dim)
+        shape = (2, num_layers, num_blocks + 1, block_size, num_kv_heads, head_dim)
         self.block_size = block_size
         self.scrap_block = num_blocks
-        self.keys = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(num_layers)]
-        self.values = [torch.zeros(shape, dtype=dtype, device=device) for _ in range(num_layers)]
+        self._memory = torch.zeros(shape, dtype=dtype, device=device)
+        self.keys = [self._memory[0, layer].flatten(0, 1) for layer in range(num_layers)]
+        self.values = [self._memory[1, layer].flatten(0, 1) for layer in range(num_layers)]
+
+    def clear(self, blocks: list[int]) -> None:
+        """Forget what earlier owners left: a mask hides numbers, but not what is none (0 x NaN is NaN)."""
+        if blocks:
+            self._memory.index_fill_(2, torch.tensor(blocks, device=self._memory.device), 0.0)
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,7 @@ class PagedStep:
     def of(cls, cache: PagedKVCache, sequences: list[SequenceSlots]) -> "PagedStep":
         """Any spans; `sequences` in the order of the flat batch."""
         new_slots = torch.cat([sequence.slots[-sequence.num_new :] for sequence in sequences])
-        return cls(cache, new_slots, _grouped(sequences))
+        return cls(cache, new_slots, _grouped(sequences, padding=cache.scrap_block * cache.block_size))
 
     @classmethod
     def of_decode(cls, cache: PagedKVCache, blocks: torch.Tensor, stops: torch.Tensor) -> "PagedStep":
@@ -185,28 +191,31 @@ def _causal(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling
     return output[0].transpose(0, 1)
 
 
-def _grouped(sequences: list[SequenceSlots]) -> list[_Group]:
-    """Chunks alone; single positions together with those whose length differs by no more than a factor of _PADDING."""
+def _grouped(sequences: list[SequenceSlots], padding: int) -> list[_Group]:
+    """Chunks alone; single positions together with those whose length differs by no more than a factor of _PADDING.
+
+    padding: the slot that shorter sequences are filled up with; nobody's.
+    """
     groups, decodes, first = [], [], 0
     for sequence in sequences:
         if sequence.num_new == 1:
             decodes.append((first, sequence))
         else:
-            groups.append(_group(slice(first, first + sequence.num_new), [sequence]))
+            groups.append(_group(slice(first, first + sequence.num_new), [sequence], padding))
         first += sequence.num_new
     decodes.sort(key=lambda decode: len(decode[1].slots))
     while decodes:
         longest = max(len(decodes[0][1].slots), _SHORT) * _PADDING
         together = sorted((decode for decode in decodes if len(decode[1].slots) <= longest), key=itemgetter(0))
         places = _places([place for place, _ in together], together[0][1].slots.device)
-        groups.append(_group(places, [sequence for _, sequence in together]))
+        groups.append(_group(places, [sequence for _, sequence in together], padding))
         decodes = decodes[len(together) :]
     return groups
 
 
-def _group(places: slice | torch.Tensor, sequences: list[SequenceSlots]) -> _Group:
+def _group(places: slice | torch.Tensor, sequences: list[SequenceSlots], padding: int) -> _Group:
     lengths = [len(sequence.slots) for sequence in sequences]
-    slots = pad_sequence([sequence.slots for sequence in sequences], batch_first=True)
+    slots = pad_sequence([sequence.slots for sequence in sequences], batch_first=True, padding_value=padding)
     stops = torch.tensor(lengths, device=slots.device)
     return _Group(places, slots, stops, num_new=sequences[0].num_new, is_full=min(lengths) == max(lengths))
 

@@ -9,6 +9,7 @@ et al. 2020), min-p (Nguyen et al. 2024).
 
 import torch
 
+from antiphon.errors import StageError
 from antiphon.messages.params import SamplingParams
 from antiphon.stage.engine.autoregressive_model import SamplingRules
 
@@ -93,8 +94,14 @@ class SequenceSampler:
 
 
 def sample_batch(logits: torch.Tensor, samplers: list[SequenceSampler]) -> list[int]:
-    """logits: [len(samplers), vocab_size]. One token per sequence; counts it as taken, if no sampling raised."""
-    best = logits.argmax(dim=-1).tolist()
+    """logits: [len(samplers), vocab_size]. One token per sequence; counts it as taken, if no sampling raised.
+
+    StageError if a sequence's logits are no numbers.
+    """
+    peaks, places = logits.max(dim=-1)
+    if not bool(torch.isfinite(peaks).all()):
+        raise StageError("the model gave no finite logits: an overflow of its dtype, or damaged weights")
+    best = places.tolist()
     tokens = [
         token if sampler.is_plain_greedy else sampler.sample(row)
         for token, row, sampler in zip(best, logits, samplers, strict=True)

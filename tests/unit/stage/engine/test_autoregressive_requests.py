@@ -162,6 +162,22 @@ def test_a_request_whose_rows_the_model_cannot_take_fails_once_and_alone() -> No
     assert served.num_free == SPEC.num_kv_blocks
 
 
+def test_a_request_whose_numbers_overflow_fails_alone_and_leaves_nothing_in_the_cache() -> None:
+    asked = prompts(3)
+    served = Served()
+    edge = streaming(served, "r0", asked["r0"])
+    served.add("r1", asked["r1"], SHORT)
+    served.step()
+    push(edge, "embed", upstream_rows(1) * np.float32("nan"))
+    served.run()
+    error = served.ends["r0"]
+    assert isinstance(error, StageError) and "no finite logits" in error.message
+    served.add("r2", asked["r2"] * 2, SHORT)  # in the blocks that r0 had
+    served.run()
+    expected = generated("llama", {"r1": asked["r1"], "r2": asked["r2"] * 2}, NUM_TOKENS)
+    assert {name: served.tokens[name] for name in expected} == expected
+
+
 def test_a_seeded_request_draws_the_same_tokens_though_a_mate_makes_the_model_raise() -> None:
     sampling = SamplingParams(max_tokens=NUM_TOKENS, temperature=1.3, top_k=0, seed=3)
     alone, among = Served(), Served()

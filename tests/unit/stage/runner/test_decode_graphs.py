@@ -14,6 +14,7 @@ pytest.importorskip("transformers")
 
 import transformers  # noqa: E402
 
+from antiphon.config.pipeline import StageSpec  # noqa: E402
 from antiphon.models.hf_text.thinker import Thinker, _has_fixed_work  # noqa: E402
 from antiphon.stage.engine.autoregressive_model import StepTensors  # noqa: E402
 from antiphon.stage.runner.decode_graphs import batch_size_for, width_for  # noqa: E402
@@ -99,6 +100,19 @@ def test_what_pads_a_batch_is_written_to_the_scrap_block_only() -> None:
 
 
 @pytest.mark.usefixtures("_records")
+@pytest.mark.parametrize("spec", [SPEC, RECORDED], ids=["computed", "replayed"])
+def test_what_an_earlier_owner_of_a_block_left_does_not_reach_the_next(spec: StageSpec) -> None:
+    asked = prompts(13)
+    served = Served(spec)
+    cache = served.engine._runner._cache
+    for of_layer in (*cache.keys, *cache.values):
+        of_layer[: cache.scrap_block * cache.block_size] = float("nan")
+    for name, prompt in asked.items():
+        served.add(name, prompt)
+    assert served.run() == generated("llama", asked)
+
+
+@pytest.mark.usefixtures("_records")
 def test_a_step_with_a_prompt_is_not_replayed() -> None:
     served = Served(RECORDED)
     served.add("a", [1, 2, 3])
@@ -130,7 +144,8 @@ def test_the_thinkers_decode_reads_no_value() -> None:
     )
     blocks, stops = torch.zeros((4, 8), dtype=torch.int64, device=meta), torch.ones(4, dtype=torch.int64, device=meta)
     inputs = {name: torch.ones(4, dtype=torch.int64, device=meta) for name in ("ids", "positions")}
-    tensors = thinker.decode(inputs, PagedStep.of_decode(cache, blocks, stops))
+    with torch.inference_mode():
+        tensors = thinker.decode(inputs, PagedStep.of_decode(cache, blocks, stops))
     assert tensors.logits.shape == (4, SHAPE["vocab_size"])
 
 
