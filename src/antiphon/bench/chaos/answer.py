@@ -30,13 +30,17 @@ class End(StrEnum):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """One request's end. reason: an error's code, or what the client did. Times are seconds of the run."""
+    """One request's end. reason: an error's code, or what the client did. Times are seconds of the run.
+
+    num_bytes: how much text and audio had come.
+    """
 
     number: int
     end: End
     reason: str = ""
     message: str = ""
     is_wrong: bool = False
+    num_bytes: int = 0
     began_s: float = 0.0
     ended_s: float = 0.0
 

@@ -114,7 +114,8 @@ async def outcome_of(door: HttpDoor | LibraryDoor, ask: Ask, expected: Expected,
     """Ask, and say how it ended."""
     answer, began_s = Answer(expected), clock()
     end, reason, message = await _end_of(door.ask(ask, answer), answer)
-    return Outcome(ask.number, end, reason, message, answer.is_wrong, began_s, clock())
+    num_bytes = len(answer.text) + len(answer.pcm)
+    return Outcome(ask.number, end, reason, message, answer.is_wrong, num_bytes, began_s, clock())
 
 
 async def _end_of(asking: Awaitable[None], answer: Answer) -> tuple[End, str, str]:
