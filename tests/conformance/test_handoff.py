@@ -83,6 +83,23 @@ async def finish(server: SmallServer) -> None:
 
 
 @way
+async def finish_twice_under_one_id(server: SmallServer) -> None:
+    """The second time, the first stage's chunks are at the last one before it hears of the request."""
+    await server.submit(VALUES, "again")
+    await server.until_over("again")
+    await server.assert_idle()
+    server.paused.add(last_of(server.pipeline) + "/0")
+    await server.submit(OTHER_VALUES, "again")
+    for _ in range(20):
+        await server.turn()
+    server.paused.clear()
+    last = server.at(last_of(server.pipeline))
+    last.inbox.receive(0.0)
+    await server.until_over("again")
+    assert_finished(server, "again", OTHER_VALUES)
+
+
+@way
 async def finish_without_output(server: SmallServer) -> None:
     server.faults[entry_of(server.pipeline)]["quiet"] = Fault.EMPTY
     await server.submit(VALUES, "quiet")

@@ -4,6 +4,7 @@ In: TaskInputs. Out: OutputStreams fed by the client lane. Does not know: HTTP, 
 """
 
 import asyncio
+import itertools
 import logging
 import os
 import time
@@ -49,7 +50,7 @@ from antiphon.monitor.counters import lane_counters_as_list
 from antiphon.transport.channel import ChannelFullError, Inlet, Outlet
 
 log = logging.getLogger(__name__)
-_MAX_EPOCH = 1
+_MAX_RESTARTS = 1
 """A request whose replica died is started once more; one that has met two deaths may be their cause."""
 
 
@@ -64,7 +65,8 @@ class _Open:
     stream: OutputStream
     payload: EntryPayload
     accepted: asyncio.Future[None]
-    epoch: int = 0
+    epoch: int
+    num_restarts: int = 0
     is_restarting: bool = False
     is_released: bool = False
     ended_s: float = 0.0
@@ -87,6 +89,7 @@ class EngineClient:
         self._outlet = Outlet()
         self._sender = InputSender(name, connector)
         self._open: dict[str, _Open] = {}
+        self._epochs = itertools.count()
         self._reports: dict[str, StatsReport] = {}
         self._num_restarted = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -148,7 +151,8 @@ class EngineClient:
         request_id = request_id or new_request_id()
         if request_id in self._open:
             raise InvalidRequestError(f"request id {request_id} is in use; wait until it ends or give another")
-        opened = _Open(self._make_stream(request_id), payload, asyncio.get_running_loop().create_future())
+        accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        opened = _Open(self._make_stream(request_id), payload, accepted, next(self._epochs))
         self._open[request_id] = opened
         self._tell_submit(request_id, opened)
         try:
@@ -206,6 +210,7 @@ class EngineClient:
                 payload.outputs,
                 payload.params,
                 epoch=opened.epoch,
+                is_restart=opened.num_restarts > 0,
             )
         )
 
@@ -260,11 +265,12 @@ class EngineClient:
         """End the stream, or start the request again if a replica died before the consumer has seen anything."""
         if opened.is_restarting:  # the same failure on the other lane, or what follows from it
             return
-        may_restart = not opened.stream.has_output and not opened.stream.ended and opened.epoch < _MAX_EPOCH
+        may_restart = not opened.stream.has_output and not opened.stream.ended and opened.num_restarts < _MAX_RESTARTS
         if isinstance(error, ReplicaDiedError) and may_restart:
             log.warning("req=%s is started again: %s", request_id, error.message)
             self._num_restarted += 1
-            opened.epoch += 1
+            opened.num_restarts += 1
+            opened.epoch = next(self._epochs)
             opened.is_restarting = True
         else:
             opened.stream.fail(error)

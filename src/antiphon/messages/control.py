@@ -14,7 +14,8 @@ from antiphon.messages.params import RequestParams
 class SubmitRequest(msgspec.Struct, frozen=True, tag="submit"):
     """api-server -> orchestrator: admit this request and bind it. Its input follows on the inter-stage lane.
 
-    epoch: how often it has been started before; over 0, it had its place and goes to the head of the queue.
+    epoch: the number of this start, higher than that of every earlier start of the same id. is_restart: it had its place
+    and has lost it with a replica; it goes to the head of the queue.
     """
 
     request_id: str
@@ -24,6 +25,7 @@ class SubmitRequest(msgspec.Struct, frozen=True, tag="submit"):
     outputs: frozenset[Modality]
     params: RequestParams
     epoch: int = 0
+    is_restart: bool = False
 
 
 class AbortRequest(msgspec.Struct, frozen=True, tag="abort"):

@@ -159,7 +159,7 @@ class Orchestrator:
         try:
             if self._is_used(submit.request_id):
                 raise OverloadedError(f"{submit.request_id} is still in use; try again with another id")
-            if submit.epoch:
+            if submit.is_restart:
                 self._admission.resubmit(submit)
             else:
                 self._admission.submit(submit)
@@ -177,7 +177,7 @@ class Orchestrator:
                 self._bind(submit)
             except AntiphonError as error:
                 self._admission.released()
-                if submit.epoch and isinstance(error, OverloadedError):
+                if submit.is_restart and isinstance(error, OverloadedError):
                     self._waiting_for_replica[submit.request_id] = submit
                 else:
                     self._reject(submit, error)

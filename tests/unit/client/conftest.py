@@ -16,7 +16,7 @@ from antiphon.connector.shm import ShmConnector
 from antiphon.messages import codec
 from antiphon.messages.bootstrap import Bootstrap
 from antiphon.messages.client import Addressed, ClientFrame, ClientOutput
-from antiphon.messages.control import Ready, RequestAccepted, ToOrchestrator
+from antiphon.messages.control import Ready, RequestAccepted, SubmitRequest, ToOrchestrator
 from antiphon.transport.address import RunDirectory
 from antiphon.transport.channel import Inlet, Outlet
 
@@ -34,6 +34,7 @@ class Stage:
         self.outlet = Outlet()
         self.entry = ShmConnector(directory.address("talker/0.chunks"), arena_bytes=1 << 20)
         self._heard: list[ToOrchestrator] = []
+        self._epochs: dict[str, int] = {}
         self._is_client_closed = False
         self.client = make_engine_client(
             Bootstrap(
@@ -81,17 +82,22 @@ class Stage:
         await until(lambda: bool(self._heard) or self._receive())
         message = self._heard.pop(0)
         assert isinstance(message, kind), message
+        if isinstance(message, SubmitRequest):
+            self._epochs.setdefault(message.request_id, message.epoch)
         return message
 
     def tells(self, message: msgspec.Struct) -> None:
         """On the control lane."""
         self.outlet.send(self.address("api-server/0.control"), message)
 
-    def accepts(self, request_id: str, *finals: str, epoch: int = 0) -> None:
+    def accepts(self, request_id: str, *finals: str, epoch: int = -1) -> None:
+        """epoch -1, here and below: that of the request's first start."""
+        epoch = self._epochs.get(request_id, 0) if epoch < 0 else epoch
         self.tells(RequestAccepted(request_id, epoch, "talker/0", self.entry.address, finals or ("code2wav",)))
 
-    def says(self, request_id: str, *outputs: ClientOutput, stage: str = "code2wav", epoch: int = 0) -> None:
+    def says(self, request_id: str, *outputs: ClientOutput, stage: str = "code2wav", epoch: int = -1) -> None:
         """On the client lane, in one frame."""
+        epoch = self._epochs.get(request_id, 0) if epoch < 0 else epoch
         frame = ClientFrame(f"{stage}/0", [Addressed(request_id, epoch, output) for output in outputs])
         self.outlet.send(self.address("api-server/0.client"), frame)
 

@@ -110,7 +110,7 @@ class Bench:
         api_server: str = "api-server/0",
         epoch: int = 0,
     ) -> None:
-        self.orchestrator.handle(SubmitRequest(request_id, api_server, task, inputs, outputs, PARAMS, epoch))
+        self.orchestrator.handle(SubmitRequest(request_id, api_server, task, inputs, outputs, PARAMS, epoch, epoch > 0))
 
     def event(
         self, request_id: str, replica: str, kind: str, error: AntiphonError | None = None, epoch: int = 0
