@@ -14,7 +14,7 @@ from antiphon.messages.params import RequestParams
 class SubmitRequest(msgspec.Struct, frozen=True, tag="submit"):
     """api-server -> orchestrator: admit this request and bind it. Its input follows on the inter-stage lane.
 
-    epoch: the number of this start, higher than that of every earlier start of the same id. is_restart: it had its place
+    epoch: the number of this start, higher than that of every earlier start of the same id. is_restart: it had a place
     and has lost it with a replica; it goes to the head of the queue.
     """
 
