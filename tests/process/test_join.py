@@ -128,9 +128,13 @@ def test_a_joined_replica_has_settings_of_its_own(server: Server) -> None:
 
 
 def test_a_joined_replica_that_dies_ends_its_join_with_the_reason(server: Server) -> None:
-    joined = join(run_directory(server), "--stage", "encoder")
+    directory = run_directory(server)
+    joined = join(directory, "--stage", "encoder")
+    sockets = f"{joined.replica.replace('/', '.')}.*.sock"
+    assert list(directory.glob(sockets))
     os.kill(joined.replica_pid, signal.SIGKILL)
     assert joined.process.wait(10) == 1
+    assert eventually(lambda: not list(directory.glob(sockets)))
     assert eventually(lambda: joined.lines[-1] == f"error: {joined.replica} died: SIGKILL"), joined.lines
     assert eventually(lambda: live(server, "encoder") == 1.0)
     assert answer(server, "hello") == "hello"

@@ -70,10 +70,13 @@ class StageProcess:
         self._loop = self._build_loop(stage, on_joined)
 
     def startup(self) -> None:
-        """Load the model, open sockets, ask to join the pool; `on_joined` is called when that is done."""
+        """Load the model, open sockets, ask to join the pool; `on_joined` is called when that is done.
+
+        The sockets come last: whoever dies while it loads leaves no file, for only who has joined is cleaned up after.
+        """
+        self._engine.startup()
         self._control.startup()
         self._connector.startup()
-        self._engine.startup()
         signal.signal(signal.SIGTERM, lambda *_: self._loop.stop())
         self._loop.wake_on_signals()
         gc.collect()
