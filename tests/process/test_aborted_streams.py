@@ -16,6 +16,7 @@ from tests.process.relay_server import children, eventually, metric
 
 NUM_WARM, NUM_ALL = 200, 2_000
 NUM_AT_ONCE = 24
+DEADLINE_S = 40.0
 MAX_GROWTH_BYTES = 2 << 20
 FORMS = [Form.CHAT_EVENTS, Form.SPOKEN_CHAT_EVENTS, Form.SPEECH_BYTES, Form.SPEECH_EVENTS]
 HELD = ("leases", "arena_used_bytes", "requests_bound", "requests_open", "requests_inflight", "client_backlog_bytes")
@@ -61,7 +62,7 @@ async def leave_all(server: Server, wanted: list[Ask]) -> list[Outcome]:
 
     async def leave(ask: Ask) -> Outcome:
         async with places:
-            return await outcome_of(door, ask, Expected(None, None), asyncio.get_running_loop().time)
+            return await outcome_of(door, ask, Expected(None, None), asyncio.get_running_loop().time, DEADLINE_S)
 
     return await asyncio.gather(*(leave(ask) for ask in wanted))
 

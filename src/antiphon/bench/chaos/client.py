@@ -21,8 +21,6 @@ from antiphon.messages.client import AudioChunk, TextDelta
 from antiphon.messages.params import SamplingParams
 from antiphon.messages.tasks import ChatInput, ChatMessage, SpeechInput, TaskInput
 
-DEADLINE_S = 40.0
-"""Until a request counts as lost; above every deadline of the server."""
 _MAX_TOKENS = 48
 """Of an answer that a network makes; simulated stages give the text back."""
 _READ_BYTES = 4096
@@ -110,20 +108,22 @@ class LibraryDoor:
         answer.is_complete = True
 
 
-async def outcome_of(door: HttpDoor | LibraryDoor, ask: Ask, expected: Expected, clock: Callable[[], float]) -> Outcome:
-    """Ask, and say how it ended."""
+async def outcome_of(
+    door: HttpDoor | LibraryDoor, ask: Ask, expected: Expected, clock: Callable[[], float], deadline_s: float
+) -> Outcome:
+    """Ask, and say how it ended; without an end in `deadline_s`, above every deadline of the server, it is lost."""
     answer, began_s = Answer(expected), clock()
-    end, reason, message = await _end_of(door.ask(ask, answer), answer)
+    end, reason, message = await _end_of(door.ask(ask, answer), answer, deadline_s)
     num_bytes = len(answer.text) + len(answer.pcm)
     return Outcome(ask.number, end, reason, message, answer.is_wrong, num_bytes, began_s, clock())
 
 
-async def _end_of(asking: Awaitable[None], answer: Answer) -> tuple[End, str, str]:
+async def _end_of(asking: Awaitable[None], answer: Answer, deadline_s: float) -> tuple[End, str, str]:
     try:
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(deadline_s):
             await asking
     except TimeoutError:
-        return End.LOST, "no end", f"nothing more came within {DEADLINE_S:g} s"
+        return End.LOST, "no end", f"nothing more came within {deadline_s:g} s"
     except _Left:
         return End.ABORTED, "client left", ""
     except AntiphonError as error:

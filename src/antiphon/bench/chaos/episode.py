@@ -60,6 +60,7 @@ class EpisodeRun:
     events: list[Event]
     expected_processes: Counter[str]
     stages: tuple[str, ...]
+    deadline_s: float
     _under_way: set[asyncio.Task[None]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -128,7 +129,7 @@ class EpisodeRun:
         stage = ask.fault.removeprefix("exit-in-") if ask.fault.startswith("exit") else ""
         if stage:
             self._disturb(Disturbed.REPLICA, f"{stage}/")
-        outcome = await outcome_of(door, ask, self.expect(ask), self.clock)
+        outcome = await outcome_of(door, ask, self.expect(ask), self.clock, self.deadline_s)
         if stage:
             self._disturb(Disturbed.REPLICA, f"{stage}/")
         self.ledger.outcomes.append(outcome)

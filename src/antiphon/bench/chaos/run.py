@@ -30,9 +30,10 @@ from antiphon.transport.address import RunDirectory
 _STARTED_AGAIN = b" is started again"
 """In the line that an engine client writes for a request whose replica has died."""
 NUM_REPLICAS, NUM_API_SERVERS = 2, 2
+_OUTPUT_DEADLINE_S, _DEADLINE_S = 15.0, 40.0
+_PATIENCE_WITH_NETWORKS = 4.0
 _SETTINGS = (
     f"server.api_servers={NUM_API_SERVERS}",
-    "server.output_deadline_s=15",
     "server.max_client_backlog_mib=1",
     "admission.max_inflight=32",
     "admission.max_queue=48",
@@ -61,7 +62,7 @@ def run_chaos(pipeline: str, seconds: float, seed: int, rate: float, say: Callab
     stages = tuple(stage.name for stage in spec.stages)
     plan = make_plan(seconds, seed, rate, stages, COMMANDS if is_simulated else ())
     directory = Path(tempfile.mkdtemp(prefix="chaos-"))
-    ledger = Ledger(knows_answers=is_simulated)
+    ledger = Ledger(is_simulated=is_simulated)
     report = ChaosReport(plan, [], ledger, directory / "server.log")
     runtime_dir = directory / "run"
     runtime_dir.mkdir()
@@ -82,7 +83,9 @@ async def _run(
 ) -> None:
     began_s = time.monotonic()
     expect = _expect_simulated if spec is PIPELINE else _expect_nothing
+    patience = 1.0 if spec is PIPELINE else _PATIENCE_WITH_NETWORKS
     settings = (*_SETTINGS, *(f"stages.{stage.name}.replicas={NUM_REPLICAS}" for stage in spec.stages))
+    settings += (f"server.output_deadline_s={patience * _OUTPUT_DEADLINE_S:g}",)
     with report.log.open("ab") as log:
         for number, episode in enumerate(report.plan.episodes, 1):
             say(f"server {number} of {len(report.plan.episodes)}, until {episode.ending}")
@@ -95,6 +98,7 @@ async def _run(
                 report.events,
                 _expected_processes(spec),
                 tuple(stage.name for stage in spec.stages),
+                patience * _DEADLINE_S,
             )
             await run.run(episode)
     RunDirectory.create(str(runtime_dir)).remove()  # what a start does about servers that were killed as a whole
