@@ -11,7 +11,7 @@ from enum import StrEnum
 import msgspec
 
 from antiphon.bench.chaos import answer
-from antiphon.bench.chaos.actions import Ask, Door, Form
+from antiphon.bench.chaos.actions import Ask, Door, Form, Manner
 from antiphon.bench.chaos.answer import End, Outcome
 
 _RECOVERY_S = 8.0
@@ -186,11 +186,14 @@ class Ledger:
         return _count("wrong answers", [_told(outcome) for outcome in self.outcomes if outcome.is_wrong])
 
     def _slowest_error(self) -> str:
-        """Over the kills by signal, whose time is known; a request that ends a process names a stage only."""
+        """Over the kills by signal, whose time is known (a request that ends a process names a stage only).
+
+        Clients that were not reading are left out.
+        """
         deaths = [d for d in self.disturbances if d.what in (Disturbed.REPLICA, Disturbed.SERVER)]
         times_s = []
         for outcome in self.outcomes:
-            if outcome.reason == "replica_died":
+            if outcome.reason == "replica_died" and self.asks[outcome.number].manner is not Manner.PAUSE:
                 before = [d for d in deaths if d.name in outcome.message and d.at_s <= outcome.ended_s]
                 last = max(before, key=lambda death: death.at_s, default=None)
                 if last is not None and last.name and not last.name.endswith("/"):
