@@ -38,6 +38,7 @@ from antiphon.messages.control import (
     StopRequest,
 )
 from antiphon.messages.tasks import ChatInput, ChatMessage
+from antiphon.monitor.trace import NoTrace
 from antiphon.orchestrator.admission import Admission
 from antiphon.orchestrator.orchestrator import Orchestrator
 from antiphon.orchestrator.process_watch import ProcessWatch
@@ -49,6 +50,7 @@ from antiphon.stage.loop import StageLoop
 from antiphon.stage.outputs import OutputRouter
 from antiphon.stage.report import StatisticsReporter
 from antiphon.stage.scheduler.generation import GenerationScheduler
+from antiphon.stage.spans import StageSpans
 from antiphon.transport.address import RunDirectory
 from antiphon.transport.channel import FrameInlet, Inlet, Outlet
 from tests.conformance.row_models import Fault, RowFrontend, RowModel
@@ -137,7 +139,10 @@ class Replica:
             control=self.control,
             events=self.events,
             orchestrator_address=server.inlet.address,
-            reporter=StatisticsReporter(name, engine, self.connector, {}, self.events, server.inlet.address),
+            reporter=StatisticsReporter(
+                name, engine, self.connector, self.router.counters, {}, self.events, server.inlet.address
+            ),
+            spans=StageSpans(NoTrace(), spec.engine),
             on_joined=lambda: None,
             drain_s=PATIENCE_S,
         )

@@ -49,7 +49,9 @@ def test_two_api_servers_serve_one_port(server: Server) -> None:
 
     def both_have_served() -> bool:
         assert answer(server, "again") == "again"
-        sources.update(re.findall(r'requests_open\{process="(api-server/\d)"', httpx.get(f"{server.url}/metrics").text))
+        sources.update(
+            re.findall(r'http_requests_open\{process="(api-server/\d)"', httpx.get(f"{server.url}/metrics").text)
+        )
         return sources == {"api-server/0", "api-server/1"}
 
     assert len(pids) == 2

@@ -8,13 +8,15 @@ import itertools
 import logging
 import os
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import assert_never
 
 from antiphon.client.frontend import Frontend
 from antiphon.client.input_sender import InputSender
+from antiphon.client.lane_meter import LaneMeter
 from antiphon.client.output_stream import OutputStream
+from antiphon.client.report_book import ReportBook
 from antiphon.config.deploy import ServerDeploy
 from antiphon.config.pipeline import PipelineSpec
 from antiphon.connector.base import Connector
@@ -47,9 +49,11 @@ from antiphon.messages.error_info import to_error
 from antiphon.messages.payload import EntryPayload
 from antiphon.messages.tasks import TaskInput, has_media
 from antiphon.monitor.counters import lane_counters_as_list
+from antiphon.monitor.trace import open_trace
 from antiphon.transport.channel import ChannelFullError, Inlet, Outlet
 
 log = logging.getLogger(__name__)
+_WINDOW_S = 1.0
 _MAX_RESTARTS = 1
 """A request whose replica died is started once more; one that has met two deaths may be their cause."""
 
@@ -60,6 +64,7 @@ class _Open:
 
     epoch: the start whose outputs count. is_restarting: a replica has died before any output; the next start follows
     when what was bound has been released. ended_s: when the stream was first seen ended and not released, or 0.
+    submitted_s, accepted_s: monotonic, 0 = not yet.
     """
 
     stream: OutputStream
@@ -70,6 +75,8 @@ class _Open:
     is_restarting: bool = False
     is_released: bool = False
     ended_s: float = 0.0
+    submitted_s: float = field(default_factory=time.monotonic)
+    accepted_s: float = 0.0
 
 
 class EngineClient:
@@ -90,9 +97,11 @@ class EngineClient:
         self._sender = InputSender(name, connector)
         self._open: dict[str, _Open] = {}
         self._epochs = itertools.count()
-        self._reports: dict[str, StatsReport] = {}
+        self._reports = ReportBook()
         self._num_restarted = 0
-        self._timer: asyncio.TimerHandle | None = None
+        self._lane_meter = LaneMeter()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self.trace = open_trace(bootstrap.run_directory, name, is_on=bootstrap.is_traced)
 
     async def startup(self) -> None:
         """Bind the inlets, watch them from the running event loop, and tell the orchestrator."""
@@ -116,19 +125,21 @@ class EngineClient:
         self._read_control()
         self._read_client_lane()
         self._remind()
+        self._report()
 
     async def close(self) -> None:
         """Abort what is open and close every socket."""
         for opened in list(self._open.values()):
             await opened.stream.aclose()
         self.fail_all(ReplicaDiedError("the server is shutting down"))
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in self._timers.values():
+            timer.cancel()
         loop = asyncio.get_running_loop()
         for source in (self._control, self._client_lane, self._sender):
             loop.remove_reader(source.fileno())
             source.close()
         self._outlet.close()
+        self.trace.close()
 
     def fail_all(self, error: AntiphonError) -> None:
         """End every open request with `error`: the server behind this client is gone."""
@@ -179,8 +190,10 @@ class EngineClient:
 
     def counters(self) -> Iterable[Counter]:
         """Every counter of every process, at most about a second old; this process's own are of now."""
-        for report in self._reports.values():
-            yield from report.counters
+        yield from self._reports.counters()
+        yield from self._own_counters()
+
+    def _own_counters(self) -> Iterator[Counter]:
         process = (("process", self.name),)
         yield Counter("requests_open", process, float(len(self._open)))
         yield Counter("requests_restarted_total", process, float(self._num_restarted))
@@ -193,6 +206,8 @@ class EngineClient:
         }
         for lane, counters in lanes.items():
             yield from lane_counters_as_list((("lane", lane), ("process", self.name)), counters)
+        yield from self._lane_meter.counters(self.name)
+        yield from self._sender.counters()
 
     @property
     def num_open(self) -> int:
@@ -229,7 +244,8 @@ class EngineClient:
 
     def _handle(self, message: ToApiServer) -> None:
         if isinstance(message, StatsReport):
-            self._reports[message.source] = message
+            if message.source != self.name:  # our own are newer here
+                self._reports.take_in(message)
             return
         if isinstance(message, PeerDied):
             self._reports.pop(message.name, None)
@@ -242,7 +258,7 @@ class EngineClient:
             case RequestAccepted():
                 self._accepted(message, opened)
             case RequestRejected(error=info):
-                del self._open[message.request_id]
+                self._forget(message.request_id, opened)
                 opened.stream.fail(to_error(info))
                 _resolve(opened.accepted, to_error(info))
             case RequestFailed(error=info):
@@ -254,6 +270,7 @@ class EngineClient:
 
     def _accepted(self, message: RequestAccepted, opened: _Open) -> None:
         opened.stream.accept(message.finals)
+        opened.accepted_s = opened.accepted_s or time.monotonic()
         try:
             self._sender.send(message, opened.payload)
         except StageError as error:
@@ -285,7 +302,7 @@ class EngineClient:
 
     def _remind(self) -> None:
         """Every release_s: have the orchestrator stop what has ended here and has not been released for that long."""
-        self._timer = asyncio.get_running_loop().call_later(self._release_s, self._remind)
+        self._timers["remind"] = asyncio.get_running_loop().call_later(self._release_s, self._remind)
         now_s = time.monotonic()
         for request_id, opened in self._open.items():
             if not opened.stream.ended or opened.is_released:
@@ -294,12 +311,25 @@ class EngineClient:
                 self._tell(AbortRequest(request_id, "it has ended and was not released in time"))
             opened.ended_s = opened.ended_s or now_s
 
+    def _report(self) -> None:
+        """Every second: tell the orchestrator, and through it the other api-servers, what is counted here."""
+        self._timers["report"] = asyncio.get_running_loop().call_later(_WINDOW_S, self._report)
+        self._tell(StatsReport(self.name, tuple(self._own_counters())))
+        self._lane_meter.close_window()
+
     def _forget_if_over(self, request_id: str, opened: _Open) -> None:
         if opened.is_released and opened.stream.ended:
-            self._open.pop(request_id, None)
+            self._forget(request_id, opened)
+
+    def _forget(self, request_id: str, opened: _Open) -> None:
+        if self._open.pop(request_id, None) is not None:
+            now_s = time.monotonic()
+            self.trace.add(request_id, "request", opened.submitted_s, now_s)
+            self.trace.add(request_id, "admission", opened.submitted_s, opened.accepted_s or now_s)
 
     def _read_client_lane(self) -> None:
         while frames := self._client_lane.receive():
+            self._lane_meter.read(frames, time.monotonic())
             for frame in frames:
                 stage = stage_of(frame.replica)
                 for addressed in frame.outputs:
@@ -325,11 +355,11 @@ class EngineClient:
         self._sender.forget(request_id)
         opened = self._open.get(request_id)
         if opened is not None and opened.is_released:
-            del self._open[request_id]
+            self._forget(request_id, opened)
         elif opened is not None:
             self._tell(AbortRequest(request_id, reason))
 
-    def _tell(self, message: Ready | SubmitRequest | AbortRequest) -> None:
+    def _tell(self, message: Ready | SubmitRequest | AbortRequest | StatsReport) -> None:
         try:
             self._outlet.send(self._bootstrap.orchestrator_address, message)
         except ChannelFullError as error:

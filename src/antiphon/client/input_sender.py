@@ -4,12 +4,17 @@ In: EntryPayloads and where they go. Out: chunks on the edge `client-><entry sta
 Does not know: what the input means, or what becomes of it.
 """
 
+import time
+from collections.abc import Iterator
+
 from antiphon.config.pipeline import CLIENT, ChunkPlan
 from antiphon.connector.base import Connector
 from antiphon.connector.cursor import EdgeCursor, EdgeTarget
+from antiphon.connector.edge_meter import EdgeMeter
 from antiphon.ids import edge_name, stage_of
-from antiphon.messages.control import RequestAccepted
+from antiphon.messages.control import Counter, RequestAccepted
 from antiphon.messages.payload import EntryPayload
+from antiphon.monitor.edge_counters import connector_counters, edge_counters
 
 _PLAN = ChunkPlan(1, 1)
 
@@ -21,6 +26,7 @@ class InputSender:
         self._name = name
         self._connector = connector
         self._cursors: dict[str, EdgeCursor] = {}
+        self._meters: dict[str, EdgeMeter] = {}
 
     def startup(self) -> None:
         """Open the connector."""
@@ -32,15 +38,17 @@ class InputSender:
 
     def send(self, accepted: RequestAccepted, payload: EntryPayload) -> None:
         """Send a request's whole input, now or as credit allows. StageError if it can never fit."""
+        edge = edge_name(CLIENT, stage_of(accepted.entry_replica))
         target = EdgeTarget(
             request_id=accepted.request_id,
             epoch=accepted.epoch,
-            edge=edge_name(CLIENT, stage_of(accepted.entry_replica)),
+            edge=edge,
             producer=self._name,
             address=accepted.entry_address,
             plan=_PLAN,
         )
-        cursor = EdgeCursor(target, self._connector.max_chunk_bytes)
+        meter = self._meters.setdefault(edge, EdgeMeter())
+        cursor = EdgeCursor(target, self._connector.max_chunk_bytes, meter)
         cursor.append(payload.rows, payload.whole)
         cursor.finish()
         self._cursors[accepted.request_id] = cursor
@@ -54,6 +62,19 @@ class InputSender:
             cursor.flush(self._connector)
             if cursor.is_closed:
                 del self._cursors[request_id]
+        self._note_waiting()
+
+    def counters(self) -> Iterator[Counter]:
+        """What has been sent, per edge and in all."""
+        self._note_waiting()
+        statistics = self._connector.statistics()
+        yield from edge_counters(self._name, self._meters, statistics.oldest_unreleased_s)
+        yield from connector_counters(self._name, statistics)
+
+    def _note_waiting(self) -> None:
+        waiting = {cursor.target.edge for cursor in self._cursors.values() if cursor.is_refused}
+        for edge, meter in self._meters.items():
+            meter.note_waiting(edge in waiting, time.monotonic())
 
     def forget(self, request_id: str) -> None:
         """Drop what has not been sent of a request that is over."""

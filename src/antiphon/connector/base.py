@@ -31,7 +31,10 @@ class Chunk:
 
 @dataclass(frozen=True)
 class ConnectorStatistics:
-    """Counts from the start, except `arena_*` and `num_leases`, which are of this moment."""
+    """Counts from the start, except `arena_*`, `num_leases` and `oldest_unreleased_s`, which are of this moment.
+
+    oldest_unreleased_s: edge -> age of its oldest chunk that its consumer has not released.
+    """
 
     num_chunks_put: int
     num_bytes_put: int
@@ -44,6 +47,7 @@ class ConnectorStatistics:
     arena_bytes: int
     arena_used_bytes: int
     arena_high_water_bytes: int
+    oldest_unreleased_s: dict[str, float] = field(default_factory=dict)
 
 
 class Connector(Protocol):

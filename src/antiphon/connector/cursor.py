@@ -4,6 +4,7 @@ In: arrays per step, and how the stage ended. Out: chunks put to the connector a
 Does not know: models, stages, or what starts a consumer.
 """
 
+import time
 from collections import deque
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from antiphon.config.pipeline import ChunkPlan
 from antiphon.connector.base import Connector
+from antiphon.connector.edge_meter import EdgeMeter
 from antiphon.errors import StageError
 from antiphon.messages.error_info import ErrorInfo
 from antiphon.messages.interstage import ChunkFlag, ChunkHeader, TensorSpec
@@ -33,11 +35,13 @@ class EdgeTarget:
 class EdgeCursor:
     """Owns the rows of one request on one edge that have been produced and not been sent.
 
-    Rows are numbered from 0 per request and edge. `rows_produced - rows_sent` rows are pending.
+    Rows are numbered from 0 per request and edge. `rows_produced - rows_sent` rows are pending. `meter` counts what
+    is sent, for all requests of the edge.
     """
 
-    def __init__(self, target: EdgeTarget, max_chunk_bytes: int) -> None:
+    def __init__(self, target: EdgeTarget, max_chunk_bytes: int, meter: EdgeMeter | None = None) -> None:
         self.target = target
+        self._meter = meter or EdgeMeter()
         self.rows_produced = 0
         self.rows_sent = 0
         self._max_chunk_bytes = max_chunk_bytes
@@ -55,6 +59,11 @@ class EdgeCursor:
     def next_seq(self) -> int:
         """The number of the chunk that is put next."""
         return self._seq
+
+    @property
+    def is_refused(self) -> bool:
+        """True while a chunk waits for credit."""
+        return self._is_refused
 
     @property
     def is_closed(self) -> bool:
@@ -144,8 +153,10 @@ class EdgeCursor:
     def _put(self, connector: Connector, count: int) -> bool:
         whole, rows = self._whole, self._peek(count)
         is_last = self.is_terminating and self.rows_sent + count == self.rows_produced
-        if not connector.put(self.target.address, self._header(rows, whole, count, is_last), _values(rows, whole)):
+        buffers, began_s = _values(rows, whole), time.perf_counter()
+        if not connector.put(self.target.address, self._header(rows, whole, count, is_last), buffers):
             return False
+        self._meter.sent(count, sum(array.nbytes for array in buffers), time.perf_counter() - began_s)
         self._sent(count, is_last)
         return True
 

@@ -5,6 +5,7 @@ Does not know: sockets, shared memory, or what rows mean.
 """
 
 import os
+import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -93,7 +94,8 @@ class InprocConnector:
         layout.write(buffers, copied, 0)
         lease = 0
         if layout.size_bytes:
-            lease = self._leases.grant(Lease(peer, header.request_id, layout.size_bytes, None))
+            granted = Lease(peer, header.request_id, layout.size_bytes, None, header.edge, time.monotonic())
+            lease = self._leases.grant(granted)
         self._num_put += 1
         self._num_bytes_put += layout.payload_bytes
         _deliver(peer, Chunk(header, layout.read(bytes(copied), 0), lease, self._address))
@@ -147,6 +149,7 @@ class InprocConnector:
             arena_bytes=self._arena_bytes,
             arena_used_bytes=self._leases.used_bytes,
             arena_high_water_bytes=self._leases.high_water_bytes,
+            oldest_unreleased_s=self._leases.oldest_s(time.monotonic()),
         )
 
     def close(self) -> None:

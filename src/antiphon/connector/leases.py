@@ -21,12 +21,17 @@ class Credit(msgspec.Struct, frozen=True, tag="credit", array_like=True):
 
 @dataclass(frozen=True)
 class Lease:
-    """One chunk's payload that a consumer may still read. `offset` is None if it lies in no arena."""
+    """One chunk's payload that a consumer may still read. `offset` is None if it lies in no arena.
+
+    granted_s: monotonic time.
+    """
 
     peer: str
     request_id: str
     num_bytes: int
     offset: int | None
+    edge: str = ""
+    granted_s: float = 0.0
 
 
 _MAX_FORGOTTEN = 4096
@@ -100,6 +105,13 @@ class Leases:
     def num_held(self, request_id: str) -> int:
         """How many leases of `request_id` have not ended."""
         return self._num_by_request[request_id]
+
+    def oldest_s(self, now_s: float) -> dict[str, float]:
+        """Edge -> age of its oldest lease; edges without one are left out."""
+        ages_s: dict[str, float] = {}
+        for lease in self._leases.values():  # in the order in which they were granted
+            ages_s.setdefault(lease.edge, now_s - lease.granted_s)
+        return ages_s
 
     def _end(self, lease_ids: Iterable[int]) -> list[Lease]:
         ended = []

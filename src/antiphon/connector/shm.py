@@ -5,6 +5,7 @@ Does not know: pipelines, scheduling, or what rows mean. Peers are not trusted t
 """
 
 import logging
+import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import assert_never
@@ -151,6 +152,7 @@ class ShmConnector:
             arena_bytes=self._arena_bytes,
             arena_used_bytes=self._leases.used_bytes,
             arena_high_water_bytes=self._leases.high_water_bytes,
+            oldest_unreleased_s=self._leases.oldest_s(time.monotonic()),
         )
 
     def close(self) -> None:
@@ -169,14 +171,14 @@ class ShmConnector:
         if size_bytes <= INLINE_BYTES:
             inline = bytearray(size_bytes)
             layout.write(buffers, inline, 0)
-            lease = self._leases.grant(Lease(peer, header.request_id, size_bytes, None))
+            lease = self._leases.grant(_lease(peer, header, size_bytes, None))
             self._send(peer, SentChunk(header, self._address, lease), inline)
             return True
         offset = self._arena.allocate(size_bytes)
         if offset is None:
             return False
         layout.write(buffers, self._memory.mapping, PREFIX_BYTES + offset)
-        lease = self._leases.grant(Lease(peer, header.request_id, size_bytes, offset))
+        lease = self._leases.grant(_lease(peer, header, size_bytes, offset))
         self._send(peer, SentChunk(header, self._address, lease, self._memory.identity, PREFIX_BYTES + offset), b"")
         return True
 
@@ -229,6 +231,10 @@ class ShmConnector:
         for lease in ended:
             if lease.offset is not None:
                 self._arena.free(lease.offset)
+
+
+def _lease(peer: str, header: ChunkHeader, size_bytes: int, offset: int | None) -> Lease:
+    return Lease(peer, header.request_id, size_bytes, offset, header.edge, time.monotonic())
 
 
 def _failed(header: ChunkHeader, error: AntiphonError) -> ChunkHeader:

@@ -15,6 +15,7 @@ class Bootstrap(msgspec.Struct, frozen=True):
 
     pipeline: the reference that models.registry loads. listen_fd: an inherited listening socket, or -1.
     working_directory: what relative paths in `pipeline` and `config` start from; "" = where the child is started.
+    is_traced: write spans of requests to a file in the run directory.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Bootstrap(msgspec.Struct, frozen=True):
     client_address: str = ""
     listen_fd: int = -1
     working_directory: str = ""
+    is_traced: bool = False
 
     def write(self, path: Path) -> None:
         """Write as JSON."""

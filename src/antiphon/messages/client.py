@@ -87,10 +87,15 @@ class Addressed(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ClientFrame(msgspec.Struct, frozen=True):
-    """All outputs of one engine step for one api-server."""
+    """All outputs of one engine step for one api-server.
+
+    num_sent: outputs the replica has put on this lane for this api-server so far, with these. sent_s: monotonic time.
+    """
 
     replica: str
     outputs: list[Addressed]
+    num_sent: int = 0
+    sent_s: float = 0.0
 
 
 def kind_of(data: ClientData) -> ClientKind:

@@ -74,7 +74,7 @@ class Peer(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StartRequest(msgspec.Struct, frozen=True, tag="start"):
-    """orchestrator -> replica: a request is bound to you."""
+    """orchestrator -> replica: a request is bound to you. api_server: the one that owns it."""
 
     request_id: str
     epoch: int
@@ -84,6 +84,7 @@ class StartRequest(msgspec.Struct, frozen=True, tag="start"):
     consumers: tuple[Peer, ...]
     client_address: str
     """The api-server's client-lane address if this stage is final for the request, else "". """
+    api_server: str = ""
 
 
 class StopRequest(msgspec.Struct, frozen=True, tag="stop"):
@@ -163,8 +164,15 @@ class Counter(msgspec.Struct, frozen=True, array_like=True):
     value: float
 
 
+POOLS = "pools"
+"""The source of the orchestrator's own report on requests and pools, which begins every round of reports."""
+
+
 class StatsReport(msgspec.Struct, frozen=True, tag="stats"):
-    """Once per window, replica -> orchestrator -> api-servers: counters of one process, or of the pools."""
+    """Once per window, replica or api-server -> orchestrator -> api-servers: counters of one process, or of the pools.
+
+    Names are those of monitor/families.py.
+    """
 
     source: str
     counters: tuple[Counter, ...]

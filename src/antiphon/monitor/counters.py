@@ -6,8 +6,10 @@ In: counter owners' values. Out: lists of Counter. Does not know: who reads them
 from antiphon.messages.control import Counter
 from antiphon.transport.channel import LaneCounters
 
+Labels = tuple[tuple[str, str], ...]
 
-def lane_counters_as_list(labels: tuple[tuple[str, str], ...], lane: LaneCounters) -> list[Counter]:
+
+def lane_counters_as_list(labels: Labels, lane: LaneCounters) -> list[Counter]:
     """The counters of one lane under the given labels."""
     return [
         Counter("lane_messages_total", labels, float(lane.num_messages)),

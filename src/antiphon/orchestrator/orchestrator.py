@@ -12,6 +12,7 @@ import msgspec
 from antiphon.config.pipeline import PipelineSpec
 from antiphon.errors import AntiphonError, OverloadedError, ReplicaDiedError, RequestAbortedError
 from antiphon.messages.control import (
+    POOLS,
     AbortRequest,
     Counter,
     DrainReplica,
@@ -43,10 +44,11 @@ from antiphon.orchestrator.request_state import (
     TellReplica,
     advance,
 )
+from antiphon.orchestrator.tally import Outcome, ProcessTally, RequestTally
 from antiphon.transport.channel import ChannelFullError
 
-ORCHESTRATOR = "orchestrator"
 log = logging.getLogger(__name__)
+ORCHESTRATOR = "orchestrator"
 
 
 class ControlOutlet(Protocol):
@@ -98,6 +100,8 @@ class Orchestrator:
         self._waiting_for_replica: dict[str, SubmitRequest] = {}
         self._reports: dict[str, StatsReport] = {}
         self._num_request_messages = 0
+        self._tally = RequestTally()
+        self._process_tally = ProcessTally()
 
     @property
     def num_open(self) -> int:
@@ -143,7 +147,7 @@ class Orchestrator:
 
     def report(self) -> None:
         """Pass the last report of every process, and the pools' own counts, to every api-server."""
-        reports = [StatsReport("pools", self._counters()), *self._reports.values()]
+        reports = [StatsReport(POOLS, self._counters()), *self._reports.values()]
         for api_server in self._members.api_servers:
             for report in reports:
                 self._tell(api_server, report)
@@ -190,6 +194,7 @@ class Orchestrator:
         binding = bind(route, self._members.pools)
         names = frozenset(replica.name for replica in binding.replicas.values())
         self._requests[submit.request_id] = RequestState(submit.request_id, submit.epoch, submit.api_server, names)
+        self._tally.bound(submit.request_id, submit.task)
         for stage, replica in binding.replicas.items():
             self._tell(replica, binding.start_request(submit, stage, submit.epoch, api_server.client_address))
         entry = binding.entry
@@ -198,6 +203,8 @@ class Orchestrator:
         log.debug("req=%s bound to %s", submit.request_id, ", ".join(sorted(names)))
 
     def _reject(self, submit: SubmitRequest, error: AntiphonError) -> None:
+        is_aborted = isinstance(error, RequestAbortedError)
+        self._tally.rejected(submit.task, Outcome.ABORTED if is_aborted else Outcome.REJECTED)
         api_server = self._members.api_server(submit.api_server)
         if api_server is not None:
             self._tell(api_server, RequestRejected(submit.request_id, to_info(error)))
@@ -210,10 +217,12 @@ class Orchestrator:
         self._advance(abort.request_id, Aborted(abort.reason))
 
     def _advance(self, request_id: str, event: Event) -> None:
-        state = self._requests.get(request_id)
-        if state is None:
+        before = self._requests.get(request_id)
+        if before is None:
             return
-        state, actions = advance(state, event)
+        state, actions = advance(before, event)
+        if before.phase is Phase.RUNNING and state.phase is not Phase.RUNNING:
+            self._tally.stopped(request_id, event)
         self._requests[request_id] = state
         for action in actions:
             self._perform(state, action)
@@ -224,6 +233,7 @@ class Orchestrator:
                 self._ending_since_s.setdefault(request_id, None)
             case Phase.RELEASED:
                 del self._requests[request_id]
+                self._tally.released(request_id)
                 self._ending_since_s.pop(request_id, None)
                 self._admission.released()
                 self._admit()
@@ -253,6 +263,7 @@ class Orchestrator:
         if ready.pid and not self._processes.watch(ready.name, ready.pid):
             return log.warning("%s ended before it joined", ready.name)
         member = self._members.join(ready)
+        self._process_tally.joined(ready.name)
         if self._members.pool_of(ready.name) is not None:
             self._tell(member, Joined())
         log.info("%s joined", ready.name)
@@ -279,6 +290,8 @@ class Orchestrator:
         pool = self._members.pool_of(member.name)
         is_expected = pool is not None and pool.is_drained(member.name)
         log.log(logging.INFO if is_expected else logging.WARNING, "%s has gone: %s", member.name, reason)
+        if not is_expected:
+            self._process_tally.died(member.name)
         self._members.leave(member.name)
         self._reports.pop(member.name, None)
         self._outlet.forget(member.control_address)
@@ -320,4 +333,6 @@ class Orchestrator:
             Counter("requests_queued", (), float(self._admission.num_queued + len(self._waiting_for_replica))),
             Counter("request_messages_total", (), float(self._num_request_messages)),
             *self._members.counters(),
+            *self._tally.counters(),
+            *self._process_tally.counters(),
         )

@@ -43,6 +43,7 @@ class Binding:
             producers=tuple(producers),
             consumers=tuple(consumers),
             client_address=client_address if stage in self.route.finals else "",
+            api_server=submit.api_server,
         )
 
     @staticmethod

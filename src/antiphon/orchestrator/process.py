@@ -11,6 +11,7 @@ from antiphon.messages.bootstrap import Bootstrap
 from antiphon.messages.control import StatsReport
 from antiphon.models.registry import load_pipeline
 from antiphon.monitor.counters import lane_counters_as_list
+from antiphon.monitor.loop_meter import LoopMeter
 from antiphon.orchestrator.admission import Admission
 from antiphon.orchestrator.orchestrator import ORCHESTRATOR, Orchestrator
 from antiphon.orchestrator.process_watch import ProcessWatch
@@ -39,6 +40,7 @@ class OrchestratorProcess:
             release_deadline_s=config.timeouts.release_s,
         )
         self._next_report_s = 0.0
+        self._loop_meter = LoopMeter()
         self._stopping = False
 
     def startup(self) -> None:
@@ -52,11 +54,13 @@ class OrchestratorProcess:
     def run(self) -> None:
         """Receive batch -> advance -> perform, until SIGTERM."""
         while not self._stopping:
+            self._loop_meter.turn_begins()
             for message in self._inlet.receive():
                 self._orchestrator.handle(message)
             for name, pid in self._watch.ended():
                 self._orchestrator.process_ended(name, pid)
             self._report_if_due()
+            self._loop_meter.turn_ends()
             self._poller.wait(max(0.0, self._next_report_s - time.monotonic()))
         self._inlet.close()
         self._outlet.close()
@@ -73,6 +77,7 @@ class OrchestratorProcess:
         process = ("process", ORCHESTRATOR)
         counters = lane_counters_as_list((("lane", "control"), process), self._inlet.counters)
         counters += lane_counters_as_list((("lane", "control_out"), process), self._outlet.counters)
+        counters += self._loop_meter.close_window()
         self._orchestrator.handle(StatsReport(ORCHESTRATOR, tuple(counters)))
         self._orchestrator.report()
         self._orchestrator.expire(now_s)

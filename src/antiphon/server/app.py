@@ -28,9 +28,9 @@ def create_app(client: EngineClient, settings: ServerSettings, drain: Drain) -> 
 
     Layers, outermost first: RequestEdge (id, one answer, counts), DrainGate (503), BodyLimit (413, 408), the routes.
     """
-    metrics = HttpMetrics(client.counters, drain.num_open)
+    metrics = HttpMetrics(client.name, client.counters, drain.num_open)
     catalogue = ModelCatalogue(tuple(dict.fromkeys((client.pipeline.name, *settings.model_aliases))))
-    context = ServerContext(client, settings, catalogue, metrics)
+    context = ServerContext(client, settings, catalogue)
     app = FastAPI(
         title="antiphon",
         middleware=[

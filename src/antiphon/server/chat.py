@@ -16,8 +16,9 @@ from antiphon.messages.client import AudioChunk, OutputEnd, TextDelta
 from antiphon.server.chat_answer import AnswerHead, ChunkWriter, Json, completion
 from antiphon.server.chat_input import chat_input, has_media
 from antiphon.server.context import ServerContext
-from antiphon.server.edge import request_id_of
+from antiphon.server.edge import clock_of, request_id_of
 from antiphon.server.http_errors import json_response
+from antiphon.server.request_clock import RequestClock
 from antiphon.server.response_audio import ResponseAudio, encode_answer
 from antiphon.server.schema import ChatRequest
 from antiphon.server.sse import DONE, Base64Pieces, event, event_stream
@@ -31,10 +32,11 @@ def chat_router(context: ServerContext) -> APIRouter:
     @router.post("/v1/chat/completions", summary="Chat, written and spoken", response_class=Response)
     async def create_chat_completion(body: ChatRequest, request: Request) -> Response:
         context.catalogue.check(body.model)
-        head = AnswerHead(request_id_of(request), body.model)
+        head, clock = AnswerHead(request_id_of(request), body.model), clock_of(request)
+        clock.begin("chat")
         if body.stream:
-            return event_stream(_events(context, body, head), head.request_id)
-        return json_response(await run_until_disconnect(request.receive, _whole(context, body, head)))
+            return event_stream(_events(context, body, head, clock), head.request_id)
+        return json_response(await run_until_disconnect(request.receive, _whole(context, body, head, clock)))
 
     return router
 
@@ -53,8 +55,8 @@ def _text_stage(context: ServerContext) -> str:
     return context.client.pipeline.task("chat").finals[Modality.TEXT]
 
 
-async def _whole(context: ServerContext, body: ChatRequest, head: AnswerHead) -> Json:
-    timer, text_stage = context.metrics.timer("chat"), _text_stage(context)
+async def _whole(context: ServerContext, body: ChatRequest, head: AnswerHead, clock: RequestClock) -> Json:
+    text_stage = _text_stage(context)
     texts: list[str] = []
     chunks: list[AudioChunk] = []
     end = OutputEnd()
@@ -62,10 +64,11 @@ async def _whole(context: ServerContext, body: ChatRequest, head: AnswerHead) ->
         async for message in stream:
             match message.output:
                 case TextDelta(text=text):
-                    timer.saw_text()
+                    clock.saw_text()
                     texts.append(text)
                 case AudioChunk() as chunk:
-                    timer.saw_audio()
+                    clock.saw_audio(chunk)
+                    clock.audio_is_ready()
                     chunks.append(chunk)
                 case OutputEnd() as last if message.stage == text_stage:
                     end = last
@@ -73,18 +76,22 @@ async def _whole(context: ServerContext, body: ChatRequest, head: AnswerHead) ->
                     pass  # another stage's end
     written = "".join(texts)
     audio = await encode_answer(chunks, body.audio_format, written) if body.audio_out else None
+    clock.complete(end.usage.num_output_tokens)
     return completion(head, written, audio, end)
 
 
-async def _events(context: ServerContext, body: ChatRequest, head: AnswerHead) -> AsyncGenerator[bytes, None]:
+async def _events(
+    context: ServerContext, body: ChatRequest, head: AnswerHead, clock: RequestClock
+) -> AsyncGenerator[bytes, None]:
     """Role, deltas of text and audio as they come, the finish reason, the usage if asked for, [DONE].
 
     The role is held back until a stage has said something: until then a failure can still be an HTTP error.
     """
-    timer, text_stage, end = context.metrics.timer("chat"), _text_stage(context), OutputEnd()
+    text_stage, end = _text_stage(context), OutputEnd()
     include_usage = body.stream_options.include_usage
     writer = ChunkWriter(head, audio_out=body.audio_out, include_usage=include_usage)
-    audio, joiner = ResponseAudio(body.audio_format), Base64Pieces()
+    audio = ResponseAudio(body.audio_format, head.request_id, context.client.trace)
+    joiner = Base64Pieces()
     role = event(writer.role())
     async with await _submit(context, body, head) as stream:
         async for message in stream:
@@ -93,11 +100,12 @@ async def _events(context: ServerContext, body: ChatRequest, head: AnswerHead) -
                 role = b""
             match message.output:
                 case TextDelta(text=text):
-                    timer.saw_text()
+                    clock.saw_text()
                     yield event(writer.text(text))
                 case AudioChunk() as chunk:
+                    clock.saw_audio(chunk)
                     if encoded := joiner.encode(await audio.encode(chunk)):
-                        timer.saw_audio()
+                        clock.sent_audio()
                         yield event(writer.audio(encoded))
                 case OutputEnd() as last if message.stage == text_stage:
                     end = last
@@ -106,8 +114,10 @@ async def _events(context: ServerContext, body: ChatRequest, head: AnswerHead) -
         if body.audio_out:
             rest = joiner.encode(await audio.finish()) + joiner.finish()
             if rest:
+                clock.sent_audio()
                 yield event(writer.audio(rest))
             yield event(writer.audio_end())
+    clock.complete(end.usage.num_output_tokens)
     yield event(writer.finish(end.finish_reason))
     if include_usage:
         yield event(writer.usage(end))

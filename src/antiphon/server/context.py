@@ -7,15 +7,13 @@ from dataclasses import dataclass
 
 from antiphon.client.engine_client import EngineClient
 from antiphon.server.limits import ServerSettings
-from antiphon.server.metrics import HttpMetrics
 from antiphon.server.models import ModelCatalogue
 
 
 @dataclass(frozen=True)
 class ServerContext:
-    """The runtime's door, the limits, the names and the counts."""
+    """The runtime's door, the limits, and the names."""
 
     client: EngineClient
     settings: ServerSettings
     catalogue: ModelCatalogue
-    metrics: HttpMetrics

@@ -17,6 +17,7 @@ from antiphon.ids import RequestId, new_request_id
 from antiphon.server.drain import Drain
 from antiphon.server.http_errors import error_response, internal_error_response
 from antiphon.server.metrics import HttpMetrics
+from antiphon.server.request_clock import RequestClock
 
 _log = logging.getLogger(__name__)
 _SANE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
@@ -26,6 +27,12 @@ def request_id_of(request: Request) -> RequestId:
     """The id of this request in every process: ours, never the client's, so that two requests cannot share it."""
     request_id: RequestId = request.state.request_id
     return request_id
+
+
+def clock_of(request: Request) -> RequestClock:
+    """The clock of this request; it runs since its arrival."""
+    clock: RequestClock = request.state.clock
+    return clock
 
 
 class RequestEdge:
@@ -44,9 +51,9 @@ class RequestEdge:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         request_id = new_request_id()
-        scope.setdefault("state", {})["request_id"] = request_id
+        clock = RequestClock(self._metrics)
+        scope.setdefault("state", {}).update(request_id=request_id, clock=clock)
         shown_id = _client_given_id(scope) or request_id
-        started_s = time.perf_counter()
         status = 0
 
         async def send_with_id(message: Message) -> None:
@@ -60,12 +67,13 @@ class RequestEdge:
 
         try:
             await self._app(scope, receive, send_with_id)
+            clock.last_byte()
         except Exception as error:  # the edge of an HTTP handler: whatever failed, this client is told, others go on
             response = _answer(error, request_id)
             if status == 0:
                 await response(scope, receive, send_with_id)
             status = response.status_code
-        duration_s = time.perf_counter() - started_s
+        duration_s = time.perf_counter() - clock.started_s
         self._metrics.count_request(_route(scope), scope["method"], status, duration_s)
         _log.info(
             "req=%s client_id=%s method=%s path=%s status=%d duration_s=%.3f",

@@ -1,13 +1,12 @@
 """/metrics: what this api-server counts itself and what the runtime reports, as Prometheus text.
 
-In: finished HTTP requests, first outputs, the engine client's counters. Out: one text page.
-Does not know: what the counters mean; no request id is ever a label.
+In: finished HTTP requests, their times, the engine client's counters. Out: one text page.
+Does not know: what the counters mean (monitor/families.py does); no request id is ever a label.
 """
 
-import re
-import time
 from collections.abc import Callable, Iterable, Iterator
 
+import prometheus_client
 from fastapi import APIRouter
 from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
 from prometheus_client import Counter as PrometheusCounter
@@ -16,93 +15,121 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from starlette.responses import Response
 
+from antiphon.ids import stage_of
 from antiphon.messages.control import Counter
+from antiphon.monitor.families import FAMILIES, PREFIX, Family, Kind, family_of
 
 _LATENCY_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0)
-_NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_]")
-_PREFIX = "antiphon_"
+_TOKEN_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0)
+_RTF_BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 5.0, 10.0)
+_UNDERRUN_BUCKETS_S = (0.0, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+_BUCKETS = {
+    "tpot_seconds": _TOKEN_BUCKETS_S,
+    "audio_rtf_ratio": _RTF_BUCKETS,
+    "audio_underrun_seconds": _UNDERRUN_BUCKETS_S,
+}
+OWN = (
+    "http_requests_total",
+    "http_requests_open",
+    "http_request_seconds",
+    "ttft_seconds",
+    "ttfa_seconds",
+    "tpot_seconds",
+    "e2e_seconds",
+    "audio_rtf_ratio",
+    "audio_underrun_seconds",
+)
+"""The families that an api-server counts here; all others come from the runtime."""
+prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class HttpMetrics:
-    """Owns the metrics of one api-server; each has its own registry, so that two apps in one process do not clash."""
+    """Owns the metrics of one api-server; each has its own registry, so that two apps in one process do not clash.
 
-    def __init__(self, counters: Callable[[], Iterable[Counter]], num_open: Callable[[], int]) -> None:
+    process: the api-server's name, a label of what it counts itself. num_open: HTTP requests that are not over.
+    """
+
+    def __init__(self, process: str, counters: Callable[[], Iterable[Counter]], num_open: Callable[[], int]) -> None:
+        self._process = process
         self._registry = CollectorRegistry()
         self._registry.register(_RuntimeCollector(counters))
+        requests = FAMILIES["http_requests_total"]
         self._requests = PrometheusCounter(
-            f"{_PREFIX}http_requests",
-            "Answered HTTP requests; status 499: the client left first.",
-            ("route", "method", "status"),
-            registry=self._registry,
+            requests.page_name, requests.meaning, requests.labels, registry=self._registry
         )
-        Gauge(
-            f"{_PREFIX}http_requests_open",
-            "HTTP requests that have begun and are not over, without /health, /ready and /metrics.",
-            registry=self._registry,
-        ).set_function(num_open)
-        self._durations = self._histogram("http_request_seconds", "From request to the last byte.", "route")
-        self._ttft = self._histogram("ttft_seconds", "From request to the first text.", "task")
-        self._ttfa = self._histogram("ttfa_seconds", "From request to the first audio.", "task")
+        open_requests = FAMILIES["http_requests_open"]
+        gauge = Gauge(open_requests.page_name, open_requests.meaning, open_requests.labels, registry=self._registry)
+        gauge.labels(process).set_function(num_open)
+        histograms = (FAMILIES[name] for name in OWN if FAMILIES[name].kind is Kind.HISTOGRAM)
+        self._histograms = {family.name: self._histogram(family) for family in histograms}
 
     def count_request(self, route: str, method: str, status: int, duration_s: float) -> None:
         """One HTTP request is over."""
-        self._requests.labels(route, method, str(status)).inc()
-        self._durations.labels(route).observe(duration_s)
+        self._requests.labels(self._process, route, method, str(status)).inc()
+        self._histograms["http_request_seconds"].labels(self._process, route).observe(duration_s)
 
-    def timer(self, task: str) -> "FirstOutputTimer":
-        """Starts the clock of one request of `task`."""
-        return FirstOutputTimer(self._ttft.labels(task).observe, self._ttfa.labels(task).observe)
+    def ttft(self, task: str, value: float) -> None:
+        """See Observer."""
+        self._observe("ttft_seconds", task, value)
+
+    def ttfa(self, task: str, value: float) -> None:
+        """See Observer."""
+        self._observe("ttfa_seconds", task, value)
+
+    def tpot(self, task: str, value: float) -> None:
+        """See Observer."""
+        self._observe("tpot_seconds", task, value)
+
+    def e2e(self, task: str, value: float) -> None:
+        """See Observer."""
+        self._observe("e2e_seconds", task, value)
+
+    def rtf(self, task: str, value: float) -> None:
+        """See Observer."""
+        self._observe("audio_rtf_ratio", task, value)
+
+    def underrun(self, task: str, value: float) -> None:
+        """See Observer."""
+        self._observe("audio_underrun_seconds", task, value)
 
     def page(self) -> bytes:
         """Everything in the Prometheus text format."""
         return generate_latest(self._registry)
 
-    def _histogram(self, name: str, meaning: str, label: str) -> Histogram:
-        return Histogram(_PREFIX + name, meaning, (label,), registry=self._registry, buckets=_LATENCY_BUCKETS_S)
+    def _observe(self, name: str, task: str, value: float) -> None:
+        self._histograms[name].labels(self._process, task).observe(value)
 
-
-class FirstOutputTimer:
-    """Owns one request's start time; each of `saw_text` and `saw_audio` counts once."""
-
-    def __init__(self, observe_text: Callable[[float], None], observe_audio: Callable[[float], None]) -> None:
-        self._started_s = time.perf_counter()
-        self._observe_text: Callable[[float], None] | None = observe_text
-        self._observe_audio: Callable[[float], None] | None = observe_audio
-
-    def saw_text(self) -> None:
-        """Text is on its way to the client."""
-        if self._observe_text is not None:
-            self._observe_text(time.perf_counter() - self._started_s)
-            self._observe_text = None
-
-    def saw_audio(self) -> None:
-        """Audio is on its way to the client."""
-        if self._observe_audio is not None:
-            self._observe_audio(time.perf_counter() - self._started_s)
-            self._observe_audio = None
+    def _histogram(self, family: Family) -> Histogram:
+        buckets = _BUCKETS.get(family.name, _LATENCY_BUCKETS_S)
+        return Histogram(family.page_name, family.meaning, family.labels, registry=self._registry, buckets=buckets)
 
 
 class _RuntimeCollector(Collector):
-    """Turns the runtime's counters into metric families: `..._total` are counters, all others gauges."""
+    """Turns the runtime's counters into metric families; one that nobody has counted yet is there without samples."""
 
     def __init__(self, counters: Callable[[], Iterable[Counter]]) -> None:
         self._counters = counters
 
     def collect(self) -> Iterator[Metric]:
-        families: dict[str, Metric] = {}
+        metrics = {name: _metric(family) for name, family in FAMILIES.items() if name not in OWN}
         for counter in self._counters():
-            name = _metric_name(counter.name)
-            if name not in families:
-                kind = "counter" if name.endswith("_total") else "gauge"
-                families[name] = Metric(name.removesuffix("_total"), f"Runtime counter {counter.name}.", kind)
-            labels = {_NOT_IN_A_NAME.sub("_", key): value for key, value in counter.labels}
-            families[name].add_sample(name, labels, counter.value)
-        yield from families.values()
+            family = family_of(counter.name)
+            if family is None:  # a test sees to it that there is none
+                metric = Metric(f"{PREFIX}{counter.name}", "This counter is not in the table.", "unknown")
+                metric = metrics.setdefault(counter.name, metric)
+                metric.add_sample(metric.name, dict(counter.labels), counter.value)
+                continue
+            labels = dict(counter.labels)
+            if "stage" in family.labels and "replica" in labels:
+                labels["stage"] = stage_of(labels["replica"])
+            sample = family.page_name + counter.name.removeprefix(family.name)
+            metrics[family.name].add_sample(sample, labels, counter.value)
+        yield from metrics.values()
 
 
-def _metric_name(name: str) -> str:
-    plain = _NOT_IN_A_NAME.sub("_", name)
-    return plain if plain.startswith(_PREFIX) else _PREFIX + plain
+def _metric(family: Family) -> Metric:
+    name = family.page_name.removesuffix("_total") if family.kind is Kind.COUNTER else family.page_name
+    return Metric(name, family.meaning, family.kind.value)
 
 
 def metrics_router(metrics: HttpMetrics) -> APIRouter:

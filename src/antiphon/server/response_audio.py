@@ -5,9 +5,11 @@ Does not know: HTTP, SSE, where the audio comes from.
 """
 
 import asyncio
+import time
 
 from antiphon.errors import StageError
 from antiphon.messages.client import AudioChunk
+from antiphon.monitor.trace import Trace
 from antiphon.server.audio_encode import AudioEncoder, AudioFormat, encode_whole, make_encoder
 
 _FREE_FORMATS = frozenset({AudioFormat.PCM, AudioFormat.WAV})
@@ -17,8 +19,10 @@ _FREE_FORMATS = frozenset({AudioFormat.PCM, AudioFormat.WAV})
 class ResponseAudio:
     """Owns the encoder of a streamed response, made when the first chunk tells the sample rate."""
 
-    def __init__(self, format: AudioFormat) -> None:
+    def __init__(self, format: AudioFormat, request_id: str, trace: Trace) -> None:
         self._format = format
+        self._request_id = request_id
+        self._trace = trace
         self._encoder: AudioEncoder | None = None
 
     async def encode(self, chunk: AudioChunk) -> bytes:
@@ -27,9 +31,13 @@ class ResponseAudio:
             return b""
         if self._encoder is None:
             self._encoder = make_encoder(self._format, chunk.sample_rate)
+        began_s = time.monotonic()
         if self._format in _FREE_FORMATS:
-            return self._encoder.encode(chunk.pcm)
-        return await asyncio.to_thread(self._encoder.encode, chunk.pcm)
+            encoded = self._encoder.encode(chunk.pcm)
+        else:
+            encoded = await asyncio.to_thread(self._encoder.encode, chunk.pcm)
+        self._trace.add(self._request_id, "encode", began_s, time.monotonic())
+        return encoded
 
     async def finish(self) -> bytes:
         """All that is left. StageError if there was no audio at all: an empty file would look like success."""

@@ -15,7 +15,8 @@ from antiphon.ids import RequestId
 from antiphon.messages.client import AudioChunk, OutputEnd, Usage
 from antiphon.messages.tasks import SpeechInput
 from antiphon.server.context import ServerContext
-from antiphon.server.edge import request_id_of
+from antiphon.server.edge import clock_of, request_id_of
+from antiphon.server.request_clock import RequestClock
 from antiphon.server.response_audio import ResponseAudio
 from antiphon.server.schema import SpeechRequest
 from antiphon.server.sse import Base64Pieces, event, event_stream
@@ -31,7 +32,9 @@ def speech_router(context: ServerContext) -> APIRouter:
         context.catalogue.check(body.model)
         _check_sample_rate(body, context.client.pipeline)
         request_id = request_id_of(request)
-        pieces = _speak(context, body, request_id)
+        clock = clock_of(request)
+        clock.begin("speech")
+        pieces = _speak(context, body, request_id, clock)
         if body.as_events:
             return event_stream(_speech_events(pieces), request_id)
         return StreamedResponse(_only_audio(pieces), media_type=body.response_format.content_type)
@@ -47,24 +50,28 @@ def _check_sample_rate(body: SpeechRequest, pipeline: PipelineSpec) -> None:
 
 
 async def _speak(
-    context: ServerContext, body: SpeechRequest, request_id: RequestId
+    context: ServerContext, body: SpeechRequest, request_id: RequestId, clock: RequestClock
 ) -> AsyncGenerator[bytes | Usage, None]:
     """The bytes of one file as they get ready, none of them empty, then what was counted."""
-    timer = context.metrics.timer("speech")
     speech = SpeechInput(text=body.input, voice=body.voice, speed=body.speed, language=body.language, seed=body.seed)
-    audio, usage = ResponseAudio(body.response_format), Usage()
+    audio, usage = ResponseAudio(body.response_format, request_id, context.client.trace), Usage()
     async with await context.client.submit(speech, request_id=request_id) as stream:
         async for message in stream:
             match message.output:
                 case AudioChunk() as chunk:
+                    clock.saw_audio(chunk)
                     if piece := await audio.encode(chunk):
-                        timer.saw_audio()
+                        clock.sent_audio()
                         yield piece
                 case OutputEnd(usage=counted):
                     usage = counted
                 case _:
                     pass  # a pipeline may also give text; this API has no place for it
-        if rest := await audio.finish():
+        rest = await audio.finish()
+        if rest:
+            clock.sent_audio()
+        clock.complete()
+        if rest:
             yield rest
         yield usage
 

@@ -17,8 +17,9 @@ from antiphon.messages.client import Segment
 from antiphon.messages.tasks import TranscriptionInput
 from antiphon.server.audio_decode import decode_audio
 from antiphon.server.context import ServerContext
-from antiphon.server.edge import request_id_of
+from antiphon.server.edge import clock_of, request_id_of
 from antiphon.server.http_errors import json_response
+from antiphon.server.request_clock import RequestClock
 from antiphon.server.streaming import run_until_disconnect
 
 _SAMPLE_RATE = 16_000
@@ -58,7 +59,9 @@ def transcription_router(context: ServerContext) -> APIRouter:
         async def transcribe() -> Response:
             audio = await asyncio.to_thread(decode_audio, data, max_duration_s=context.settings.max_audio_s)
             speech = TranscriptionInput(audio=audio, language=language, prompt=prompt, temperature=temperature)
-            segments = await _segments(context, speech, request_id_of(request))
+            clock = clock_of(request)
+            clock.begin("transcription")
+            segments = await _segments(context, speech, request_id_of(request), clock)
             return _answer(segments, len(audio) / _SAMPLE_RATE, language, response_format)
 
         return await run_until_disconnect(request.receive, transcribe())
@@ -73,14 +76,16 @@ def _check_granularities(granularities: list[str]) -> None:
             raise InvalidRequestError(f"`{param}`: only segment is served, got {name[:80]!r}", param=param)
 
 
-async def _segments(context: ServerContext, speech: TranscriptionInput, request_id: RequestId) -> list[Segment]:
-    timer = context.metrics.timer("transcription")
+async def _segments(
+    context: ServerContext, speech: TranscriptionInput, request_id: RequestId, clock: RequestClock
+) -> list[Segment]:
     segments: list[Segment] = []
     async with await context.client.submit(speech, request_id=request_id) as stream:
         async for message in stream:
             if isinstance(message.output, Segment):
-                timer.saw_text()
+                clock.saw_text()
                 segments.append(message.output)
+    clock.complete()
     return segments
 
 

@@ -31,6 +31,7 @@ from antiphon.stage.inbox import Inbox, InputFailed, InputStarted
 from antiphon.stage.outputs import OutputRouter
 from antiphon.stage.report import StatisticsReporter
 from antiphon.stage.request import StageOutput, StageRequest
+from antiphon.stage.spans import StageSpans
 from antiphon.transport.channel import Inlet, Outlet, Poller
 
 log = logging.getLogger(__name__)
@@ -43,6 +44,7 @@ class _Bound:
 
     request: StageRequest
     reported_output: bool = False
+    reported_queue: bool = False
     is_done: bool = False
 
 
@@ -63,6 +65,7 @@ class StageLoop:
         events: Outlet,
         orchestrator_address: str,
         reporter: StatisticsReporter,
+        spans: StageSpans,
         on_joined: Callable[[], None],
         drain_s: float,
     ) -> None:
@@ -77,6 +80,7 @@ class StageLoop:
         self._events = events
         self._orchestrator_address = orchestrator_address
         self._reporter = reporter
+        self._spans = spans
         self._on_joined = on_joined
         self._bound: dict[str, _Bound] = {}
         self._poller = Poller()
@@ -174,6 +178,7 @@ class StageLoop:
                     self._fail(bound, error)
 
     def _hand_to_engine(self, bound: _Bound) -> None:
+        bound.request.timeline.input_started_s = time.monotonic()
         try:
             self._engine.add(bound.request)
         except AntiphonError as error:
@@ -188,7 +193,10 @@ class StageLoop:
             if bound is not None and not bound.is_done:
                 self._route_one(bound, result.output)
         for request_id, is_blocked in self._router.flush().items():
-            self._bound[request_id].request.is_blocked = is_blocked
+            request = self._bound[request_id].request
+            if request.is_blocked is not is_blocked:
+                request.is_blocked = is_blocked
+                self._spans.blocked(request_id, is_blocked)
         for request_id, error in self._router.failures(time.monotonic()).items():
             self._fail(self._bound[request_id], error)
         self._inbox.end_step()
@@ -197,6 +205,10 @@ class StageLoop:
         self._connector.flush()
 
     def _route_one(self, bound: _Bound, output: StageOutput | AntiphonError) -> None:
+        queue_s = bound.request.timeline.queue_s
+        if queue_s is not None and not bound.reported_queue:
+            bound.reported_queue = True
+            self._reporter.queued(queue_s)
         if isinstance(output, AntiphonError):
             return self._fail(bound, output)
         try:
@@ -205,6 +217,7 @@ class StageLoop:
             return self._fail(bound, error)
         if (output.handoff or output.client) and not bound.reported_output:
             bound.reported_output = True
+            bound.request.timeline.first_output_s = time.monotonic()
             self._say(bound, StageEventKind.FIRST_OUTPUT)
         if output.finished:
             self._end(bound)
@@ -217,6 +230,7 @@ class StageLoop:
 
     def _end(self, bound: _Bound) -> None:
         bound.is_done = True
+        bound.request.timeline.done_s = bound.request.timeline.done_s or time.monotonic()
         self._engine.abort(bound.request.request_id)
         self._inbox.close(bound.request.request_id)
 
@@ -225,6 +239,7 @@ class StageLoop:
             if bound.is_done and self._router.is_drained(request_id):
                 self._router.close(request_id)
                 del self._bound[request_id]
+                self._spans.released(bound.request)
                 self._say(bound, StageEventKind.RELEASED)
         self._reporter.report_if_due(len(self._bound))
 

@@ -4,6 +4,7 @@ In: StageOutputs, ends and failures per request. Out: chunks on bound edges, one
 Does not know: models, scheduling, what an output means. It forwards; it never decides what goes where.
 """
 
+import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 
@@ -14,9 +15,10 @@ from antiphon.connector.base import Connector
 from antiphon.connector.cursor import Arrays, EdgeCursor, EdgeTarget
 from antiphon.errors import AntiphonError, HandoffTimeoutError, StageError, UndeclaredOutputError
 from antiphon.messages.client import Addressed, ClientData, ClientFrame, ClientOutput, OutputEnd, OutputError, kind_of
-from antiphon.messages.control import StartRequest
+from antiphon.messages.control import Counter, StartRequest
 from antiphon.messages.error_info import to_info
 from antiphon.messages.interstage import ChunkFlag
+from antiphon.stage.output_meter import OutputMeter
 from antiphon.stage.request import StageOutput
 from antiphon.transport.channel import ChannelFullError, Outlet
 
@@ -53,6 +55,7 @@ class OutputRouter:
         self._routes: dict[str, _Route] = {}
         self._deadlines_s = deadlines_s
         self._frames: defaultdict[str, list[Addressed]] = defaultdict(list)
+        self._meter = OutputMeter(tuple(plans))
         self._unheard: dict[str, AntiphonError] = {}
 
     def open(self, start: StartRequest) -> frozenset[str]:
@@ -62,7 +65,9 @@ class OutputRouter:
             target = EdgeTarget(
                 start.request_id, start.epoch, peer.edge, self._replica, peer.address, self._plans[peer.edge]
             )
-            cursors[peer.edge] = EdgeCursor(target, self._connector.max_chunk_bytes)
+            meter = self._meter.edges[peer.edge]
+            cursors[peer.edge] = EdgeCursor(target, self._connector.max_chunk_bytes, meter)
+        self._meter.open_lane(start.client_address, start.api_server)
         self._routes[start.request_id] = _Route(start, cursors, client_ended=not start.client_address)
         return frozenset(edge.consumer for edge in self._edges.values() if edge.name in cursors)
 
@@ -95,13 +100,18 @@ class OutputRouter:
 
     def flush(self) -> dict[str, bool]:
         """Put what is due on every edge and send the step's client frames. Gives request -> waits for credit."""
-        blocked = {}
+        blocked, waiting = {}, set[str]()
         for request_id, route in self._routes.items():
-            flushed = [cursor.flush(self._connector) for cursor in route.cursors.values()]
-            blocked[request_id] = not all(flushed)
+            refused = [edge for edge, cursor in route.cursors.items() if not cursor.flush(self._connector)]
+            waiting.update(refused)
+            blocked[request_id] = bool(refused)
+        now_s = time.monotonic()
+        self._meter.note_waiting(waiting, now_s)
         for address, outputs in self._frames.items():
+            num_sent = self._meter.num_sent(address) + len(outputs)
             try:
-                self._outlet.send(address, ClientFrame(self._replica, outputs))
+                self._outlet.send(address, ClientFrame(self._replica, outputs, num_sent, now_s))
+                self._meter.sent(address, outputs)
             except ChannelFullError as error:
                 self._lose(outputs, error)
         self._frames.clear()
@@ -124,6 +134,11 @@ class OutputRouter:
                     cursor.abandon()
         self._connector.forget_peer(address)
         self._outlet.forget(client_address)
+        self._meter.close_lane(client_address)
+
+    def counters(self) -> list[Counter]:
+        """What has been sent on every edge and client lane, for the monitor."""
+        return self._meter.counters(self._replica, self._connector.statistics().oldest_unreleased_s)
 
     def is_drained(self, request_id: str) -> bool:
         """True if every lane has ended and no consumer holds anything of it."""

@@ -17,6 +17,7 @@ from antiphon.messages.bootstrap import Bootstrap
 from antiphon.messages.client import MAX_QUEUED_FRAMES
 from antiphon.messages.control import Ready
 from antiphon.models.registry import load_attribute, load_pipeline
+from antiphon.monitor.trace import open_trace
 from antiphon.process import ChildProcess
 from antiphon.stage.engine.base import StageEngine
 from antiphon.stage.engine.generation import GenerationEngine
@@ -26,6 +27,7 @@ from antiphon.stage.loop import StageLoop
 from antiphon.stage.outputs import OutputRouter
 from antiphon.stage.report import StatisticsReporter
 from antiphon.stage.scheduler.generation import GenerationScheduler
+from antiphon.stage.spans import StageSpans
 from antiphon.transport.channel import Inlet, Outlet
 
 
@@ -67,6 +69,7 @@ class StageProcess:
             num_requests=config.admission.max_inflight,
         )
         self._events, self._client_lane = Outlet(), Outlet(max_queued=MAX_QUEUED_FRAMES)
+        self._trace = open_trace(bootstrap.run_directory, bootstrap.name, is_on=bootstrap.is_traced)
         self._loop = self._build_loop(stage, on_joined)
 
     def startup(self) -> None:
@@ -93,6 +96,7 @@ class StageProcess:
         self._control.close()
         self._events.close()
         self._client_lane.close()
+        self._trace.close()
 
     def _build_loop(self, stage: str, on_joined: Callable[[], None]) -> StageLoop:
         bootstrap, deployment, connector = self._bootstrap, self._deployment, self._connector
@@ -103,6 +107,15 @@ class StageProcess:
             "control_out": self._events.counters,
             "client": self._client_lane.counters,
         }
+        router = OutputRouter(
+            bootstrap.name,
+            self._spec,
+            out_edges,
+            plans,
+            connector,
+            self._client_lane,
+            deadlines_s={edge.name: deployment.config.edges[edge.name].deadline_s for edge in out_edges},
+        )
         return StageLoop(
             bootstrap.name,
             self._spec,
@@ -110,21 +123,20 @@ class StageProcess:
             engine=self._engine,
             connector=connector,
             inbox=Inbox(connector, early_deadline_s=deployment.config.timeouts.early_chunk_s),
-            router=OutputRouter(
-                bootstrap.name,
-                self._spec,
-                out_edges,
-                plans,
-                connector,
-                self._client_lane,
-                deadlines_s={edge.name: deployment.config.edges[edge.name].deadline_s for edge in out_edges},
-            ),
+            router=router,
             control=self._control,
             events=self._events,
             orchestrator_address=bootstrap.orchestrator_address,
             reporter=StatisticsReporter(
-                bootstrap.name, self._engine, connector, lanes, self._events, bootstrap.orchestrator_address
+                bootstrap.name,
+                self._engine,
+                connector,
+                router.counters,
+                lanes,
+                self._events,
+                bootstrap.orchestrator_address,
             ),
+            spans=StageSpans(self._trace, self._spec.engine),
             on_joined=on_joined,
             drain_s=deployment.config.timeouts.drain_s,
         )

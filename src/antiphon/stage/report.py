@@ -4,10 +4,13 @@ In: owners of counters. Out: one small control message per window. Does not know
 """
 
 import time
+from collections.abc import Callable, Iterator
 
 from antiphon.connector.base import Connector
 from antiphon.messages.control import Counter, StatsReport
 from antiphon.monitor.counters import lane_counters_as_list
+from antiphon.monitor.distribution import DURATION_BUCKETS_S, Distribution
+from antiphon.monitor.edge_counters import connector_counters
 from antiphon.stage.engine.base import StageEngine
 from antiphon.transport.channel import LaneCounters, Outlet
 
@@ -15,13 +18,17 @@ _WINDOW_S = 1.0
 
 
 class StatisticsReporter:
-    """Owns the clock of this replica's reports."""
+    """Owns the clock of this replica's reports, and the queue times that they hold.
+
+    outputs: what the replica has put on its lanes.
+    """
 
     def __init__(
         self,
         replica: str,
         engine: StageEngine,
         connector: Connector,
+        outputs: Callable[[], list[Counter]],
         lanes: dict[str, LaneCounters],
         outlet: Outlet,
         orchestrator_address: str,
@@ -29,10 +36,16 @@ class StatisticsReporter:
         self._replica = replica
         self._engine = engine
         self._connector = connector
+        self._outputs = outputs
+        self._queue_times = Distribution(DURATION_BUCKETS_S)
         self._lanes = lanes
         self._outlet = outlet
         self._orchestrator_address = orchestrator_address
         self._next_s = 0.0
+
+    def queued(self, duration_s: float) -> None:
+        """A request's first step began that long after its input had started."""
+        self._queue_times.observe(duration_s)
 
     def report_if_due(self, num_bound: int) -> None:
         """Send a report if the window is over."""
@@ -42,28 +55,35 @@ class StatisticsReporter:
             self._outlet.send(self._orchestrator_address, StatsReport(self._replica, self._counters(num_bound)))
 
     def _counters(self, num_bound: int) -> tuple[Counter, ...]:
-        engine, connector = self._engine.statistics(), self._connector.statistics()
+        label = (("replica", self._replica),)
+        return (
+            Counter("requests_bound", label, float(num_bound)),
+            *self._engine_counters(),
+            *self._queue_times.counters("queue_seconds", label),
+            *self._outputs(),
+            *connector_counters(self._replica, self._connector.statistics()),
+            *self._lane_counters(),
+        )
+
+    def _engine_counters(self) -> Iterator[Counter]:
+        engine, label = self._engine.statistics(), (("replica", self._replica),)
         values = {
-            "requests_bound": num_bound,
             "requests_running": engine.num_running,
             "requests_waiting": engine.num_waiting,
+            "requests_max": engine.max_running,
             "steps_total": engine.num_steps,
             "step_seconds_total": engine.busy_s,
-            "chunks_put_total": connector.num_chunks_put,
-            "chunk_bytes_put_total": connector.num_bytes_put,
-            "chunks_received_total": connector.num_chunks_received,
-            "chunk_bytes_received_total": connector.num_bytes_received,
-            "chunks_refused_total": connector.num_refused,
-            "arena_used_bytes": connector.arena_used_bytes,
-            "arena_high_water_bytes": connector.arena_high_water_bytes,
-            "leases": connector.num_leases,
+            "output_tokens_total": engine.num_tokens,
+            "preemptions_total": engine.num_preemptions,
+            "kv_blocks": engine.num_kv_blocks,
+            "kv_blocks_used": engine.num_kv_blocks_used,
         }
-        label = (("replica", self._replica),)
-        return (*(Counter(name, label, float(value)) for name, value in values.items()), *self._lane_counters())
+        for name, value in values.items():
+            yield Counter(name, label, float(value))
+        if engine.meter is not None:
+            yield from engine.meter.durations.counters("step_duration_seconds", label)
+            yield from engine.meter.batch_sizes.counters("batch_size", label)
 
-    def _lane_counters(self) -> list[Counter]:
-        counters = []
+    def _lane_counters(self) -> Iterator[Counter]:
         for lane, lane_counters in self._lanes.items():
-            labels = (("lane", lane), ("process", self._replica))
-            counters += lane_counters_as_list(labels, lane_counters)
-        return counters
+            yield from lane_counters_as_list((("lane", lane), ("process", self._replica)), lane_counters)

@@ -12,6 +12,7 @@ import numpy as np
 from antiphon.connector.base import Chunk
 from antiphon.messages.client import ClientData, Usage
 from antiphon.messages.params import RequestParams
+from antiphon.stage.timeline import Timeline
 
 Arrays = dict[str, np.ndarray]
 
@@ -124,7 +125,7 @@ class StageRequest:
 
     `inputs`: producer stage -> EdgeInput ("client" is the entry edge). `consumers`: bound stages that
     handed-off rows go to. `is_final`: the client lane is bound, so client outputs are wanted.
-    `is_blocked`: an edge has no credit; do not schedule until it has.
+    `is_blocked`: an edge has no credit; do not schedule until it has. `timeline`: when it passed through.
     """
 
     request_id: str
@@ -135,6 +136,7 @@ class StageRequest:
     consumers: frozenset[str]
     is_final: bool
     is_blocked: bool = False
+    timeline: Timeline = field(default_factory=Timeline)
 
     @property
     def input(self) -> EdgeInput:

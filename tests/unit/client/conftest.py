@@ -16,7 +16,7 @@ from antiphon.connector.shm import ShmConnector
 from antiphon.messages import codec
 from antiphon.messages.bootstrap import Bootstrap
 from antiphon.messages.client import Addressed, ClientFrame, ClientOutput
-from antiphon.messages.control import Ready, RequestAccepted, SubmitRequest, ToOrchestrator
+from antiphon.messages.control import Ready, RequestAccepted, StatsReport, SubmitRequest, ToOrchestrator
 from antiphon.transport.address import RunDirectory
 from antiphon.transport.channel import Inlet, Outlet
 
@@ -35,6 +35,8 @@ class Stage:
         self.entry = ShmConnector(directory.address("talker/0.chunks"), arena_bytes=1 << 20)
         self._heard: list[ToOrchestrator] = []
         self._epochs: dict[str, int] = {}
+        self.reports: list[StatsReport] = []
+        """Once a second, between all that a test waits for."""
         self._is_client_closed = False
         self.client = make_engine_client(
             Bootstrap(
@@ -115,8 +117,15 @@ class Stage:
         assert self._heard == []
 
     def _receive(self) -> bool:
-        self._heard += self._inlet.receive()
+        for message in self._inlet.receive():
+            (self.reports if isinstance(message, StatsReport) else self._heard).append(message)
         return bool(self._heard)
+
+    async def reported(self, name: str) -> dict[str, float]:
+        """Replica -> value of one counter, in the report that the client sends next."""
+        self.reports.clear()
+        await until(lambda: self._receive() or bool(self.reports))
+        return {dict(each.labels)["replica"]: each.value for each in self.reports[-1].counters if each.name == name}
 
     def _take(self, arrived: list[Chunk]) -> bool:
         chunk = self.entry.get()

@@ -15,6 +15,7 @@ from antiphon.errors import AntiphonError
 from antiphon.messages.client import AudioChunk, OutputEnd, TextDelta, Usage
 from antiphon.messages.control import Counter
 from antiphon.messages.tasks import ChatInput, TaskInput
+from antiphon.monitor.trace import NoTrace, Trace
 from antiphon.server.app import create_app
 from antiphon.server.drain import Drain
 from antiphon.server.limits import ServerSettings
@@ -71,6 +72,8 @@ class ScriptedClient:
     live: dict[str, int] = field(default_factory=lambda: {"listener": 1, "thinker": 1, "code2wav": 1})
     reported: list[Counter] = field(default_factory=list)
     pipeline: PipelineSpec = PIPELINE
+    name: str = "api-server/0"
+    trace: Trace = field(default_factory=NoTrace)
     inputs: list[TaskInput] = field(default_factory=list)
     request_ids: list[str] = field(default_factory=list)
     aborted: list[str] = field(default_factory=list)

@@ -21,10 +21,15 @@ async def test_requests_are_counted_by_route_method_and_status(http):
     await http.get("/v1/models/nothing")
     await http.get("/a/b/c")
     lines = await page(http)
-    assert 'antiphon_http_requests_total{method="GET",route="/health",status="200"} 2.0' in lines
-    assert 'antiphon_http_requests_total{method="GET",route="/v1/models/{model}",status="404"} 1.0' in lines
-    assert 'antiphon_http_requests_total{method="GET",route="unmatched",status="404"} 1.0' in lines
-    assert 'antiphon_http_request_seconds_count{route="/health"} 2.0' in lines
+    assert 'antiphon_http_requests_total{method="GET",process="api-server/0",route="/health",status="200"} 2.0' in lines
+    assert (
+        'antiphon_http_requests_total{method="GET",process="api-server/0",route="/v1/models/{model}",status="404"} 1.0'
+        in lines
+    )
+    assert (
+        'antiphon_http_requests_total{method="GET",process="api-server/0",route="unmatched",status="404"} 1.0' in lines
+    )
+    assert 'antiphon_http_request_seconds_count{process="api-server/0",route="/health"} 2.0' in lines
 
 
 async def test_first_audio_and_first_text_are_timed_once_per_request(http, client):
@@ -33,23 +38,28 @@ async def test_first_audio_and_first_text_are_timed_once_per_request(http, clien
     client.script = [text("a"), text("b"), end("thinker")]
     await http.post("/v1/chat/completions", json={"model": "voice", "messages": [{"role": "user", "content": "Hi."}]})
     lines = await page(http)
-    assert 'antiphon_ttfa_seconds_count{task="speech"} 1.0' in lines
-    assert 'antiphon_ttft_seconds_count{task="chat"} 1.0' in lines
-    assert 'antiphon_ttfa_seconds_count{task="chat"} 0.0' in lines
+    assert 'antiphon_ttfa_seconds_count{process="api-server/0",task="speech"} 1.0' in lines
+    assert 'antiphon_ttft_seconds_count{process="api-server/0",task="chat"} 1.0' in lines
+    assert not [
+        line for line in lines if line.startswith('antiphon_ttfa_seconds_count{process="api-server/0",task="chat"')
+    ]
 
 
 async def test_the_runtimes_counters_are_on_the_page(http, client):
     client.reported = [
-        Counter("inflight", (("stage", "talker"), ("replica", "0")), 3),
-        Counter("inflight", (("stage", "talker"), ("replica", "1")), 4),
-        Counter("control_messages_total", (("lane", "thinker->talker"),), 12),
+        Counter("requests_running", (("replica", "talker/0"),), 3),
+        Counter("requests_running", (("replica", "talker/1"),), 4),
+        Counter("lane_messages_total", (("lane", "control"), ("process", "talker/0")), 12),
+        Counter("client_oldest_output_s", (("replica", "talker/0"), ("process", "api-server/0")), 0.5),
     ]
     lines = await page(http)
-    assert "# TYPE antiphon_inflight gauge" in lines
-    assert 'antiphon_inflight{replica="0",stage="talker"} 3.0' in lines
-    assert 'antiphon_inflight{replica="1",stage="talker"} 4.0' in lines
-    assert "# TYPE antiphon_control_messages_total counter" in lines
-    assert 'antiphon_control_messages_total{lane="thinker->talker"} 12.0' in lines
+    assert "# TYPE antiphon_requests_running gauge" in lines
+    assert 'antiphon_requests_running{replica="talker/0",stage="talker"} 3.0' in lines
+    assert 'antiphon_requests_running{replica="talker/1",stage="talker"} 4.0' in lines
+    assert "# TYPE antiphon_lane_messages_total counter" in lines
+    assert 'antiphon_lane_messages_total{lane="control",process="talker/0"} 12.0' in lines
+    labels = '{process="api-server/0",replica="talker/0",stage="talker"}'
+    assert f"antiphon_client_oldest_output_seconds{labels} 0.5" in lines
 
 
 async def test_no_request_id_is_a_label(http, client):

@@ -105,7 +105,7 @@ class ChaosServer:
         while wanted:
             samples = await self._scrape()
             held.update({name: value for name, value in samples.items() if value and name.partition("{")[0] in _HELD})
-            own = {name for name in wanted if f'requests_open{{process="{name}"}}' in samples}
+            own = {name for name in wanted if f'http_requests_open{{process="{name}"}}' in samples}
             if not own:
                 await asyncio.sleep(0.02)
             wanted -= own

@@ -17,6 +17,7 @@ from antiphon.stage.engine.autoregressive_model import Accepted, AutoregressiveM
 from antiphon.stage.engine.base import EngineStatistics, StepResult
 from antiphon.stage.engine.generation_model import ModelContext
 from antiphon.stage.engine.guard import guarded, outputs_of
+from antiphon.stage.engine.step_meter import StepMeter
 from antiphon.stage.request import Arrays, StageRequest
 from antiphon.stage.runner.autoregressive import AutoregressiveRunner
 from antiphon.stage.runner.device import Device
@@ -50,14 +51,15 @@ class AutoregressiveEngine:
         self._spec = spec
         self._device = Device(context.device, context.dtype)
         self._sequences: dict[str, _Running] = {}
+        self._pool = BlockPool(num_blocks=spec.num_kv_blocks, block_size=KV_BLOCK_SIZE)
         self._scheduler = AutoregressiveScheduler(
-            BlockPool(num_blocks=spec.num_kv_blocks, block_size=KV_BLOCK_SIZE),
+            self._pool,
             max_num_seqs=spec.max_num_seqs,
             max_num_batched_tokens=spec.max_num_batched_tokens,
             num_positions=lambda sequence: self._model.num_positions(self._of(sequence).state),
         )
-        self._num_steps = 0
-        self._busy_s = 0.0
+        self._meter = StepMeter()
+        self._num_tokens = 0
         self.model_s = 0.0
 
     @property
@@ -96,17 +98,18 @@ class AutoregressiveEngine:
 
     def step(self) -> list[StepResult]:
         """Take in new rows, then compute one batch."""
-        began_s = time.perf_counter()
+        began_s = time.monotonic()
         results = self._receive_all()
         schedule = self._scheduler.schedule()
+        for span in schedule.spans:
+            span.sequence.request.timeline.step(began_s)
         results += [StepResult(sequence.request, error) for sequence, error in schedule.failed]
         if schedule.spans:
             results += self._compute(list(schedule.spans))
         for result in results:
             if isinstance(result.output, AntiphonError) or result.output.finished:
                 self.abort(result.request.request_id)
-        self._num_steps += 1
-        self._busy_s += time.perf_counter() - began_s
+        self._meter.step(len(schedule.spans), time.monotonic() - began_s)
         return results
 
     def fileno(self) -> int | None:
@@ -115,7 +118,18 @@ class AutoregressiveEngine:
 
     def statistics(self) -> EngineStatistics:
         """Counts for the monitor."""
-        return EngineStatistics(self._scheduler.num_running, self._scheduler.num_waiting, self._num_steps, self._busy_s)
+        return EngineStatistics(
+            self._scheduler.num_running,
+            self._scheduler.num_waiting,
+            self._meter.num_steps,
+            self._meter.busy_s,
+            self._spec.max_num_seqs,
+            self._meter,
+            num_tokens=self._num_tokens,
+            num_preemptions=self.num_preemptions,
+            num_kv_blocks=self._pool.num_blocks,
+            num_kv_blocks_used=self._pool.num_blocks - self._pool.num_free,
+        )
 
     def close(self) -> None:
         """Drop every sequence."""
@@ -171,6 +185,7 @@ class AutoregressiveEngine:
         computed = self._runner.forward(spans, blocks)
         self.model_s += time.perf_counter() - began_s
         tokens = sample_batch(computed.logits, samplers)
+        self._num_tokens += len(tokens)
         return dict(zip(sampling, tokens, strict=True)), computed.rows()
 
     def _advance(self, spans: list[ScheduledSpan], tokens: dict[str, int], rows: list[Arrays]) -> list[Accepted[Any]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from antiphon.errors import AntiphonError
+from antiphon.stage.engine.step_meter import StepMeter
 from antiphon.stage.request import StageOutput, StageRequest
 
 
@@ -21,12 +22,21 @@ class StepResult:
 
 @dataclass(frozen=True)
 class EngineStatistics:
-    """num_running: requests that have a place in the engine; num_waiting: requests that wait for one."""
+    """num_running: requests that have a place in the engine (of max_running); num_waiting: requests that wait for one.
+
+    busy_s: time in which it computed. meter: the distributions, if the engine knows its own steps.
+    """
 
     num_running: int
     num_waiting: int
     num_steps: int
     busy_s: float
+    max_running: int
+    meter: StepMeter | None = None
+    num_tokens: int = 0
+    num_preemptions: int = 0
+    num_kv_blocks: int = 0
+    num_kv_blocks_used: int = 0
 
 
 class StageEngine(Protocol):

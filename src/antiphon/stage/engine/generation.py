@@ -11,6 +11,7 @@ from antiphon.errors import AntiphonError
 from antiphon.stage.engine.base import EngineStatistics, StepResult
 from antiphon.stage.engine.generation_model import GenerationModel, ModelContext, Slot
 from antiphon.stage.engine.guard import guarded, outputs_of
+from antiphon.stage.engine.step_meter import StepMeter
 from antiphon.stage.request import StageRequest
 from antiphon.stage.scheduler.generation import GenerationScheduler
 
@@ -24,8 +25,7 @@ class GenerationEngine:
         self._scheduler = scheduler
         self._states: dict[str, Any] = {}
         self._faults: dict[str, AntiphonError] = {}
-        self._num_steps = 0
-        self._busy_s = 0.0
+        self._meter = StepMeter()
 
     def startup(self) -> None:
         """Load the model."""
@@ -52,17 +52,18 @@ class GenerationEngine:
 
     def step(self) -> list[StepResult]:
         """Run one batch through the model."""
-        began = time.perf_counter()
+        began_s = time.monotonic()
         scheduled = self._scheduler.schedule(self._can_run)
         faulty = [request for request in scheduled if request.request_id in self._faults]
         batch = [self._slot(request) for request in scheduled if request.request_id not in self._faults]
+        for request in scheduled:
+            request.timeline.step(began_s)
         results = [StepResult(request, self._faults[request.request_id]) for request in faulty]
         results += outputs_of(batch, self._model.step) if batch else []
         for result in results:
             if isinstance(result.output, AntiphonError) or result.output.finished:
                 self.abort(result.request.request_id)
-        self._num_steps += 1
-        self._busy_s += time.perf_counter() - began
+        self._meter.step(len(batch), time.monotonic() - began_s)
         return results
 
     def fileno(self) -> int | None:
@@ -71,7 +72,10 @@ class GenerationEngine:
 
     def statistics(self) -> EngineStatistics:
         """Counts for the monitor."""
-        return EngineStatistics(self._scheduler.num_running, self._scheduler.num_waiting, self._num_steps, self._busy_s)
+        scheduler, meter = self._scheduler, self._meter
+        return EngineStatistics(
+            scheduler.num_running, scheduler.num_waiting, meter.num_steps, meter.busy_s, scheduler.max_num_seqs, meter
+        )
 
     def close(self) -> None:
         """Drop every state."""

@@ -9,6 +9,7 @@ import os
 import queue
 import secrets
 import threading
+import time
 from collections import deque
 from pathlib import Path
 from typing import Protocol, TypedDict
@@ -90,6 +91,8 @@ class _Job:
         self.body = body
         self.is_cancelled = False
         self.pieces: deque[str] = deque()
+        self.num_tokens = 0
+        """Pieces collected so far; llama.cpp gives about one per token, and the exact number at the end."""
         self.finish_reason = "stop"
         self.usage = Usage()
         self.error: AntiphonError | None = None
@@ -121,6 +124,9 @@ class LlamaCppEngine:
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._workers: list[threading.Thread] = []
         self._num_steps = 0
+        self._num_tokens = 0
+        self._busy_s = 0.0
+        self._busy_since_s: float | None = None
 
     def startup(self) -> None:
         """Load the weights and start the workers."""
@@ -154,6 +160,7 @@ class LlamaCppEngine:
             raise messages
         job = _Job(request, _body(messages, request.params.sampling))
         self._jobs[request.request_id] = job
+        self._note_busy()
         self._queue.put(job)
 
     def abort(self, request_id: str) -> None:
@@ -161,6 +168,7 @@ class LlamaCppEngine:
         job = self._jobs.pop(request_id, None)
         if job is not None:
             job.is_cancelled = True
+            self._note_busy()
 
     def has_work(self) -> bool:
         """True if a worker has something new."""
@@ -183,9 +191,13 @@ class LlamaCppEngine:
         return self._wake_fd
 
     def statistics(self) -> EngineStatistics:
-        """Counts for the monitor; a step is one collection, busy time is llama.cpp's own and not known here."""
+        """Counts for the monitor; a step is one collection, busy is the time in which there was a request."""
+        self._note_busy()
         num_running = min(len(self._jobs), self._max_num_seqs)
-        return EngineStatistics(num_running, len(self._jobs) - num_running, self._num_steps, 0.0)
+        num_waiting = len(self._jobs) - num_running
+        return EngineStatistics(
+            num_running, num_waiting, self._num_steps, self._busy_s, self._max_num_seqs, num_tokens=self._num_tokens
+        )
 
     def close(self) -> None:
         """Stop the workers and free the model."""
@@ -199,18 +211,30 @@ class LlamaCppEngine:
 
     def _collect(self, job: _Job) -> list[StepResult]:
         is_over = job.is_over  # read before the pieces: the worker appends first and sets it last
-        text = "".join(job.pieces.popleft() for _ in range(len(job.pieces)))
+        num_pieces = len(job.pieces)
+        text = "".join(job.pieces.popleft() for _ in range(num_pieces))
+        job.num_tokens += num_pieces
+        self._num_tokens += num_pieces
         results: list[StepResult] = []
         if text:
             results += outputs_of([job], lambda jobs: [self._model.output(jobs[0].request, text)])
         if is_over:
             self._jobs.pop(job.request.request_id, None)
+            self._note_busy()
+            self._num_tokens += max(0, job.usage.num_output_tokens - job.num_tokens)
             end = StageOutput(finished=True, finish_reason=job.finish_reason, usage=job.usage)
             results.append(StepResult(job.request, job.error or end))
         for result in results:
             if isinstance(result.output, AntiphonError):
                 self.abort(job.request.request_id)
         return results
+
+    def _note_busy(self) -> None:
+        """Add the time since the last call, if there was a request."""
+        now_s = time.monotonic()
+        if self._busy_since_s is not None:
+            self._busy_s += now_s - self._busy_since_s
+        self._busy_since_s = now_s if self._jobs else None
 
     def _work(self) -> None:
         while (job := self._queue.get()) is not None:
@@ -225,6 +249,7 @@ class LlamaCppEngine:
             self._tell(job)
             return job.is_cancelled
 
+        job.request.timeline.step(time.monotonic())
         try:
             self._server.handle_chat_completions(job.body, on_event)
         except ValueError as error:

@@ -14,7 +14,7 @@ class GenerationScheduler:
     """Owns two queues: `running` (at most max_num_seqs requests, in the order they were served) and `waiting`."""
 
     def __init__(self, *, max_num_seqs: int, max_batch_size: int) -> None:
-        self._max_num_seqs = max_num_seqs
+        self.max_num_seqs = max_num_seqs
         self._max_batch_size = max_batch_size
         self._running: OrderedDict[str, StageRequest] = OrderedDict()
         self._waiting: deque[StageRequest] = deque()
@@ -57,6 +57,6 @@ class GenerationScheduler:
         return len(self._waiting)
 
     def _admit(self) -> None:
-        while self._waiting and len(self._running) < self._max_num_seqs:
+        while self._waiting and len(self._running) < self.max_num_seqs:
             request = self._waiting.popleft()
             self._running[request.request_id] = request
