@@ -5,6 +5,7 @@ In: a pipeline's name and TaskInputs. Out: StageMessages. Does not know: HTTP.
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -28,7 +29,8 @@ class Engine:
     """Owns the stage processes and the orchestrator of one pipeline; a client of them lives in this process.
 
     tasks: start only the stages that these tasks cross (all if empty). settings: dotted path -> value,
-    as in the deploy file, e.g. {"stages.talker.replicas": 2}.
+    as in the deploy file, e.g. {"stages.talker.replicas": 2}. trace: a file that `close` writes, with spans of every
+    request (Chrome trace events).
 
         async with Engine("voice", tasks=("speech",)) as engine:
             async for message in engine.generate("speech", "Hello there."):
@@ -42,11 +44,13 @@ class Engine:
         tasks: tuple[str, ...] = (),
         deploy_file: str = "",
         settings: dict[str, str | int | float | bool] | None = None,
+        trace: str = "",
     ) -> None:
         assignments = parse_settings(tuple(f"{path}={value}" for path, value in (settings or {}).items()))
         spec = load_pipeline(pipeline)
         self._deployment = resolve(pipeline, spec, deploy_file=deploy_file, settings=assignments)
-        self._launcher = Launcher(self._deployment, stages=stages_of_tasks(spec, tasks))
+        trace_path = Path(trace) if trace else None
+        self._launcher = Launcher(self._deployment, stages=stages_of_tasks(spec, tasks), trace=trace_path)
         self._client: EngineClient | None = None
         self._watcher: asyncio.Task[None] | None = None
 

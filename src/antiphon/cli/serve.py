@@ -8,6 +8,7 @@ import logging
 import signal
 import socket
 import time
+from pathlib import Path
 from types import FrameType
 
 import click
@@ -30,6 +31,12 @@ _BACKLOG = 2048
 @click.option("--port", type=int, help="Port to listen on, 0 = any free one (server.port).")
 @click.option("--api-servers", type=int, help="Number of api-server processes on the port (server.api_servers).")
 @click.option("--drain-timeout", type=float, metavar="SECONDS", help="Time for open requests (timeouts.drain_s).")
+@click.option(
+    "--trace",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="At the end, write spans of every request to FILE (Chrome trace events; opens in Perfetto).",
+)
 @click.option("--no-async-chunk", is_flag=True, help="Hand off whole results instead of streaming, on every edge.")
 def command(
     pipeline: str,
@@ -39,6 +46,7 @@ def command(
     port: int | None,
     api_servers: int | None,
     drain_timeout: float | None,
+    trace: Path | None,
     no_async_chunk: bool,
 ) -> None:
     """Serve PIPELINE (default: voice) over HTTP."""
@@ -56,15 +64,15 @@ def command(
             Setting(f"edges.{e.name}.start_when", "all_chunks", "--no-async-chunk") for e in deployment.pipeline.edges
         )
         deployment = make_deployment(pipeline, deploy_file, assignments, (*given, *whole, *when))
-    serve(deployment)
+    serve(deployment, trace)
 
 
-def serve(deployment: Deployment) -> None:
+def serve(deployment: Deployment, trace: Path | None = None) -> None:
     """Run the server until SIGTERM or SIGINT; AntiphonError if it cannot start or cannot go on."""
     configure_logging("launcher")
     set_title(f"serve {deployment.pipeline.name}")
     listener = _listen(deployment)
-    launcher = Launcher(deployment, listen_fd=listener.fileno())
+    launcher = Launcher(deployment, listen_fd=listener.fileno(), trace=trace)
     stop_signals: list[int] = []
 
     def stop(number: int, _frame: FrameType | None) -> None:

@@ -16,7 +16,6 @@ from antiphon.client.frontend import Frontend
 from antiphon.client.input_sender import InputSender
 from antiphon.client.lane_meter import LaneMeter
 from antiphon.client.output_stream import OutputStream
-from antiphon.client.report_book import ReportBook
 from antiphon.config.deploy import ServerDeploy
 from antiphon.config.pipeline import PipelineSpec
 from antiphon.connector.base import Connector
@@ -97,7 +96,7 @@ class EngineClient:
         self._sender = InputSender(name, connector)
         self._open: dict[str, _Open] = {}
         self._epochs = itertools.count()
-        self._reports = ReportBook()
+        self._reports: dict[str, StatsReport] = {}
         self._num_restarted = 0
         self._lane_meter = LaneMeter()
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -190,7 +189,8 @@ class EngineClient:
 
     def counters(self) -> Iterable[Counter]:
         """Every counter of every process, at most about a second old; this process's own are of now."""
-        yield from self._reports.counters()
+        for report in self._reports.values():
+            yield from report.counters
         yield from self._own_counters()
 
     def _own_counters(self) -> Iterator[Counter]:
@@ -245,10 +245,11 @@ class EngineClient:
     def _handle(self, message: ToApiServer) -> None:
         if isinstance(message, StatsReport):
             if message.source != self.name:  # our own are newer here
-                self._reports.take_in(message)
+                self._reports[message.source] = message
             return
         if isinstance(message, PeerDied):
             self._reports.pop(message.name, None)
+            self._lane_meter.forget(message.name)
             self._sender.forget_peer(message.connector_address)
             return
         opened = self._open.get(message.request_id)

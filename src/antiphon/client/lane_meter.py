@@ -41,6 +41,10 @@ class LaneMeter:
         for replica, count in waiting.items():
             self._extremes[replica].queue = max(self._extremes[replica].queue, count)
 
+    def forget(self, replica: str) -> None:
+        """The replica has gone; one that takes its name counts from 0."""
+        self._consumed.pop(replica, None)
+
     def close_window(self) -> None:
         """A window is over."""
         self._last_extremes, self._extremes = self._extremes, {}

@@ -18,6 +18,7 @@ from antiphon.launch.cleaner import Cleaner
 from antiphon.launch.pid_file import LivingProcess, find_process, living_names
 from antiphon.launch.restarts import Restarts
 from antiphon.messages.bootstrap import Bootstrap
+from antiphon.monitor.chrome_trace import write_chrome_trace
 from antiphon.transport.address import RunDirectory
 
 log = logging.getLogger(__name__)
@@ -28,12 +29,23 @@ _ORCHESTRATOR, _STAGE, _API_SERVER = "antiphon.orchestrator", "antiphon.stage", 
 
 
 class Launcher:
-    """Owns the run directory and all child processes; when `stop` returns, neither exists any more."""
+    """Owns the run directory and all child processes; when `stop` returns, neither exists any more.
 
-    def __init__(self, deployment: Deployment, *, stages: tuple[str, ...] = (), listen_fd: int = -1) -> None:
+    trace: where `stop` writes what every process has noted of single requests; None = nothing is noted.
+    """
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        *,
+        stages: tuple[str, ...] = (),
+        listen_fd: int = -1,
+        trace: Path | None = None,
+    ) -> None:
         self._deployment = deployment
         self._stages = stages or tuple(stage.name for stage in deployment.pipeline.stages)
         self._listen_fd = listen_fd
+        self._trace = trace
         self._children: list[Child] = []
         self._restarts = Restarts(deployment.config.restarts)
         self._directory: RunDirectory | None = None
@@ -48,6 +60,8 @@ class Launcher:
 
     def start(self) -> None:
         """Start every process; does not wait for them. Call it from a thread that lives as long as the server."""
+        if self._trace is not None:
+            _check_writable(self._trace)
         self._directory = RunDirectory.create(env.runtime_dir())
         self._cleaner = Cleaner(self._directory.path)
         self._cleaner.start()
@@ -60,6 +74,7 @@ class Launcher:
             orchestrator_address=address,
             control_address="",
             working_directory=os.getcwd(),
+            is_traced=self._trace is not None,
         )
         self._children = self._make_children()
         for child in self._children:
@@ -115,11 +130,21 @@ class Launcher:
             self._kill(child)
         self._children = []
         if self._directory is not None:
+            self._write_trace(self._directory)
             self._directory.remove()
             self._directory = None
         if self._cleaner is not None:
             self._cleaner.stop()
             self._cleaner = None
+
+    def _write_trace(self, directory: RunDirectory) -> None:
+        if self._trace is None:
+            return
+        try:
+            num_spans = write_chrome_trace(directory, self._trace)
+            log.info("%d spans of requests are in %s; open it in https://ui.perfetto.dev", num_spans, self._trace)
+        except OSError as error:
+            log.error("the trace could not be written: %s: %s", self._trace, error.strerror)
 
     def hurry(self) -> None:
         """Wait for no request: kill api-servers and replicas. Safe to call from a signal handler while `stop` runs."""
@@ -221,3 +246,10 @@ class Launcher:
         if self._listen_fd >= 0:
             children += [Child(_API_SERVER, f"api-server/{index}") for index in range(config.server.api_servers)]
         return children
+
+
+def _check_writable(path: Path) -> None:
+    try:
+        path.open("ab").close()
+    except OSError as error:
+        raise ConfigError([f"cannot write the trace to {path}: {error.strerror}; choose another --trace"]) from error

@@ -164,10 +164,6 @@ class Counter(msgspec.Struct, frozen=True, array_like=True):
     value: float
 
 
-POOLS = "pools"
-"""The source of the orchestrator's own report on requests and pools, which begins every round of reports."""
-
-
 class StatsReport(msgspec.Struct, frozen=True, tag="stats"):
     """Once per window, replica or api-server -> orchestrator -> api-servers: counters of one process, or of the pools.
 

@@ -14,20 +14,21 @@ from pathlib import Path
 import msgspec
 
 from antiphon.monitor.trace import Span, read_spans, traced_processes
+from antiphon.transport.address import RunDirectory
 
 Event = dict[str, str | int | float | dict[str, str]]
 _US = 1e6
 _FLOW = "request"
 
 
-def write_chrome_trace(run_directory: Path, target: Path) -> int:
+def write_chrome_trace(directory: RunDirectory, target: Path) -> int:
     """Merge what the processes have written; gives the number of spans. OSError if `target` cannot be written."""
     encoder = msgspec.json.Encoder()
     num_spans = 0
     with target.open("wb") as out:
         out.write(b'{"displayTimeUnit":"ms","traceEvents":[\n')
         separator = b""
-        for event in _events(run_directory):
+        for event in _events(directory):
             num_spans += event["ph"] == "X"
             out.write(separator + encoder.encode(event))
             separator = b",\n"
@@ -35,12 +36,12 @@ def write_chrome_trace(run_directory: Path, target: Path) -> int:
     return num_spans
 
 
-def _events(run_directory: Path) -> Iterator[Event]:
+def _events(directory: RunDirectory) -> Iterator[Event]:
     entries: dict[str, list[tuple[float, int, int]]] = {}
-    for pid, process in enumerate(traced_processes(run_directory), start=1):
-        yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": process.name}}
+    for pid, process in enumerate(traced_processes(directory), start=1):
+        yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": process}}
         by_request: dict[str, list[Span]] = {}
-        for span in read_spans(process.path):
+        for span in read_spans(directory, process):
             by_request.setdefault(span.request_id, []).append(span)
         for lane, spans in _lanes(by_request):
             entries.setdefault(spans[0].request_id, []).append((spans[0].start_s, pid, lane))

@@ -5,16 +5,17 @@ In: spans. Out: one JSON line per span in the run directory. Does not know: stag
 
 import logging
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
+from antiphon.transport.address import RunDirectory
+
 log = logging.getLogger(__name__)
 MAX_FILE_BYTES = 16 << 20
 """About 150,000 spans; what comes after them is dropped."""
-_SUFFIX = ".trace.jsonl"
+_ENDING = "trace"
 
 
 class Span(msgspec.Struct, frozen=True, array_like=True):
@@ -24,14 +25,6 @@ class Span(msgspec.Struct, frozen=True, array_like=True):
     name: str
     start_s: float
     stop_s: float
-
-
-@dataclass(frozen=True)
-class TracedProcess:
-    """The file that one process has written."""
-
-    name: str
-    path: Path
 
 
 class Trace(Protocol):
@@ -103,22 +96,21 @@ def open_trace(run_directory: str, process: str, *, is_on: bool) -> Trace:
     """The trace of a process of that name."""
     if not is_on:
         return NoTrace()
-    trace = FileTrace(Path(run_directory) / f"{process.replace('/', '.')}{_SUFFIX}")
+    trace = FileTrace(RunDirectory(Path(run_directory)).file(process, _ENDING))
     trace.startup()
     return trace
 
 
-def traced_processes(run_directory: Path) -> list[TracedProcess]:
-    """Every process that has written a trace there, by name."""
-    paths = sorted(run_directory.glob(f"*{_SUFFIX}"))
-    return [TracedProcess(path.name.removesuffix(_SUFFIX).replace(".", "/"), path) for path in paths]
+def traced_processes(directory: RunDirectory) -> list[str]:
+    """The names of all processes that have written a trace there."""
+    return directory.names(_ENDING)
 
 
-def read_spans(path: Path) -> list[Span]:
-    """The spans of one file; a line that a kill has cut off is left out."""
+def read_spans(directory: RunDirectory, process: str) -> list[Span]:
+    """What one process has written; a line that a kill has cut off is left out."""
     spans = []
     decoder = msgspec.json.Decoder(Span)
-    with path.open("rb") as lines:
+    with directory.file(process, _ENDING).open("rb") as lines:
         for line in lines:
             try:
                 spans.append(decoder.decode(line))

@@ -12,7 +12,6 @@ import msgspec
 from antiphon.config.pipeline import PipelineSpec
 from antiphon.errors import AntiphonError, OverloadedError, ReplicaDiedError, RequestAbortedError
 from antiphon.messages.control import (
-    POOLS,
     AbortRequest,
     Counter,
     DrainReplica,
@@ -147,7 +146,7 @@ class Orchestrator:
 
     def report(self) -> None:
         """Pass the last report of every process, and the pools' own counts, to every api-server."""
-        reports = [StatsReport(POOLS, self._counters()), *self._reports.values()]
+        reports = [StatsReport("pools", self._counters()), *self._reports.values()]
         for api_server in self._members.api_servers:
             for report in reports:
                 self._tell(api_server, report)
