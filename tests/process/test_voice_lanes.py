@@ -109,4 +109,4 @@ def test_text_only_chat_binds_the_thinker_alone(http):
     assert http.post("/v1/chat/completions", json=body).status_code == 200
     settled(http)
     moved = {labels for labels, steps in metric(http, "steps_total").items() if steps > before[labels]}
-    assert moved == {'{replica="thinker/0"}'}
+    assert moved == {'{replica="thinker/0",stage="thinker"}'}

@@ -40,6 +40,7 @@ COMMANDS = {
         "antiphon.cli.plan:command", "Show the processes that serve would start, and every set value."
     ),
     "check": CommandEntry("antiphon.cli.check:command", "Check whether this machine can serve, and what is missing."),
+    "top": CommandEntry("antiphon.cli.top:command", "Show what a running server does, and what holds it up."),
     "bench": CommandEntry("antiphon.cli.bench:command", "Measure latency and throughput of a pipeline."),
 }
 

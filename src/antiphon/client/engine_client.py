@@ -98,6 +98,7 @@ class EngineClient:
         self._epochs = itertools.count()
         self._reports: dict[str, StatsReport] = {}
         self._num_restarted = 0
+        self._since_s = time.monotonic()
         self._lane_meter = LaneMeter()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self.trace = open_trace(bootstrap.run_directory, name, is_on=bootstrap.is_traced)
@@ -195,6 +196,7 @@ class EngineClient:
 
     def _own_counters(self) -> Iterator[Counter]:
         process = (("process", self.name),)
+        yield Counter("uptime_s", process, time.monotonic() - self._since_s)
         yield Counter("requests_open", process, float(len(self._open)))
         yield Counter("requests_restarted_total", process, float(self._num_restarted))
         backlog = sum(opened.stream.backlog_bytes for opened in self._open.values())

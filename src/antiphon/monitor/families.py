@@ -27,7 +27,7 @@ class Group(StrEnum):
     CLIENT_LANE = "Client lane"
     EDGES = "Edges"
     ORCHESTRATOR = "Orchestrator"
-    LANES = "Lanes"
+    LANES = "Processes and lanes"
 
 
 @dataclass(frozen=True)
@@ -234,6 +234,7 @@ _ORCHESTRATOR = (
     (_C, "aborts_acknowledged_total", "requests", (), "told to stop and since released by every bound replica"),
 )
 _LANES = (
+    (_G, "uptime_s", "s", _PROCESS, "age of a process at its last report, to which all that it counts belongs"),
     (
         _C,
         "lane_messages_total",

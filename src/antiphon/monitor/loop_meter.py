@@ -16,7 +16,12 @@ class LoopMeter:
         self._num_turns = 0
         self._busy_s = 0.0
         self._longest_s = 0.0
-        self._began_s = time.monotonic()
+        self._since_s = self._began_s = time.monotonic()
+
+    @property
+    def uptime_s(self) -> float:
+        """Since it is measured."""
+        return time.monotonic() - self._since_s
 
     def turn_begins(self) -> None:
         """The loop has waited and looks for work."""

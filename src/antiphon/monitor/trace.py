@@ -65,6 +65,8 @@ class FileTrace:
         try:
             self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             self._num_bytes = os.fstat(self._fd).st_size
+            if self._num_bytes:  # of an earlier start; its last line may have been cut off
+                os.write(self._fd, b"\n")
         except OSError as error:
             log.error("no trace of this process: %s: %s", self._path, error.strerror)
 

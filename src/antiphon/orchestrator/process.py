@@ -8,7 +8,7 @@ import time
 
 from antiphon.messages import codec
 from antiphon.messages.bootstrap import Bootstrap
-from antiphon.messages.control import StatsReport
+from antiphon.messages.control import Counter, StatsReport
 from antiphon.models.registry import load_pipeline
 from antiphon.monitor.counters import lane_counters_as_list
 from antiphon.monitor.loop_meter import LoopMeter
@@ -77,7 +77,7 @@ class OrchestratorProcess:
         process = ("process", ORCHESTRATOR)
         counters = lane_counters_as_list((("lane", "control"), process), self._inlet.counters)
         counters += lane_counters_as_list((("lane", "control_out"), process), self._outlet.counters)
-        counters += self._loop_meter.close_window()
+        counters += (Counter("uptime_s", (process,), self._loop_meter.uptime_s), *self._loop_meter.close_window())
         self._orchestrator.handle(StatsReport(ORCHESTRATOR, tuple(counters)))
         self._orchestrator.report()
         self._orchestrator.expire(now_s)

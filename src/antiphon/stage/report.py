@@ -41,6 +41,7 @@ class StatisticsReporter:
         self._lanes = lanes
         self._outlet = outlet
         self._orchestrator_address = orchestrator_address
+        self._since_s = time.monotonic()
         self._next_s = 0.0
 
     def queued(self, duration_s: float) -> None:
@@ -57,6 +58,7 @@ class StatisticsReporter:
     def _counters(self, num_bound: int) -> tuple[Counter, ...]:
         label = (("replica", self._replica),)
         return (
+            Counter("uptime_s", (("process", self._replica),), time.monotonic() - self._since_s),
             Counter("requests_bound", label, float(num_bound)),
             *self._engine_counters(),
             *self._queue_times.counters("queue_seconds", label),

@@ -32,13 +32,16 @@ class Progress:
 
 
 class _SimulatedStage:
-    """A model without weights; owns nothing."""
+    """A model without weights. In their place, `stages.<name>.model` may say how long a step takes: `0.1s`."""
 
     rows_per_step: int | None = 16
     name = ""
+    step_s = STEP_S
 
     def load(self, context: ModelContext) -> None:
-        """Nothing to load."""
+        """Nothing to load; ValueError if the time of a step is none."""
+        if context.model_path:
+            self.step_s = float(context.model_path.removesuffix("s"))
 
     def open(self, request: StageRequest) -> Progress:
         """No rows yet."""
@@ -50,7 +53,7 @@ class _SimulatedStage:
 
     def step(self, batch: list[Slot[Progress]]) -> list[StageOutput | AntiphonError]:
         """Take each slot's next rows, in the time that one step takes."""
-        time.sleep(STEP_S)
+        time.sleep(self.step_s)
         return one_by_one(batch, self._step)
 
     def _step(self, slot: Slot[Progress]) -> StageOutput:
