@@ -1,7 +1,9 @@
 """EngineClient over real sockets and shared memory, against an orchestrator and replicas played by the test."""
 
 import asyncio
+import time
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -16,7 +18,7 @@ from antiphon.errors import (
     RequestTooLargeError,
     StageError,
 )
-from antiphon.messages.client import AudioChunk, OutputEnd, OutputError, TextDelta
+from antiphon.messages.client import Addressed, AudioChunk, ClientFrame, OutputEnd, OutputError, TextDelta
 from antiphon.messages.control import (
     AbortRequest,
     Counter,
@@ -373,3 +375,26 @@ async def test_a_request_that_has_ended_and_is_not_released_is_asked_after(remin
     assert (await stage.hears(AbortRequest)) == AbortRequest(request_id, "it has ended and was not released in time")
     stage.tells(RequestReleased(request_id))
     await stage.holds_nothing()
+
+
+async def test_once_a_second_the_orchestrator_hears_what_is_counted_here_and_other_processes_not_from_here(
+    stage,
+) -> None:
+    stage.outlet.send(
+        stage.address("api-server/0.client"),
+        ClientFrame("code2wav/0", [Addressed("req-none", 0, PCM), Addressed("req-none", 0, PCM)], 7, time.monotonic()),
+    )
+    own = StatsReport("api-server/0", (Counter("requests_open", (("process", "api-server/0"),), 99.0),))
+    other = StatsReport("api-server/1", (Counter("requests_open", (("process", "api-server/1"),), 5.0),))
+    stage.tells(own)
+    stage.tells(other)
+    while (consumed := await stage.reported("client_messages_consumed_total")) == {}:
+        pass
+    assert consumed == {"code2wav/0": 7}
+    assert {each.source for each in stage.reports} == {"api-server/0"}
+    seen = {
+        dict(each.labels)["process"]: each.value for each in stage.client.counters() if each.name == "requests_open"
+    }
+    assert seen == {"api-server/0": 0, "api-server/1": 5}
+    sizes = [len(msgspec.msgpack.encode(report)) for report in stage.reports]
+    assert max(sizes) < 64 * 1024

@@ -161,7 +161,7 @@ def test_a_chat_with_audio_starts_every_stage_with_its_neighbours(bench: Bench) 
     onward = [peer(f"{a}->{b}", f"{b}/0") for a, b in itertools.pairwise(STAGES)]
 
     def start(producer: Peer, consumers: tuple[Peer, ...], client_address: str) -> StartRequest:
-        return StartRequest("req-1", 0, "chat", PARAMS, (producer,), consumers, client_address)
+        return StartRequest("req-1", 0, "chat", PARAMS, (producer,), consumers, client_address, "api-server/0")
 
     assert bench.taken() == [
         ("ipc://listener/0.control", start(Peer("client->listener", "api-server/0", ""), (onward[0],), "")),
@@ -185,6 +185,7 @@ def test_a_chat_of_text_only_starts_the_thinker_and_no_hand_off(bench: Bench) ->
                 (Peer("client->thinker", "api-server/0", ""),),
                 (),
                 "ipc://api-server/0.client",
+                "api-server/0",
             ),
         ),
         (API, RequestAccepted("req-1", 0, "thinker/0", "ipc://thinker/0.chunks", ("thinker",))),
@@ -592,3 +593,36 @@ def test_the_last_report_of_each_live_process_is_passed_on(bench: Bench) -> None
     bench.reports.clear()
     bench.orchestrator.report()
     assert not [report for _, report in bench.reports if report.source == "talker/0"]
+
+
+def test_every_end_of_a_request_is_counted_by_task_and_outcome(bench: Bench) -> None:
+    for number in range(4):
+        bench.submit(f"req-{number}")
+    bench.release("req-0", "talker/0", "code2wav/0")
+    bench.orchestrator.handle(AbortRequest("req-1", "gone"))
+    bench.event("req-2", "talker/0", StageEventKind.FAILED, StageError("no"))
+    assert bench.counters()["aborts_pending"] == 2
+    bench.release("req-1", "talker/0", "code2wav/0")
+    bench.release("req-2", "talker/0", "code2wav/0")
+    bench.orchestrator.process_ended("code2wav/0")
+    bench.release("req-3", "talker/0")
+    bench.submit("req-4")
+    counters = bench.counters()
+    assert {name: value for name, value in counters.items() if name.startswith("requests_total")} == {
+        "requests_total/speech/finished": 1,
+        "requests_total/speech/aborted": 1,
+        "requests_total/speech/failed": 1,
+        "requests_total/speech/replica_died": 1,
+        "requests_total/speech/rejected": 1,
+    }
+    assert (counters["aborts_pending"], counters["aborts_acknowledged_total"]) == (0, 3)
+
+
+def test_a_death_is_counted_and_a_drain_is_none(bench: Bench) -> None:
+    bench.orchestrator.process_ended("talker/0")
+    bench.orchestrator.handle(DrainReplica("code2wav/0"))
+    bench.orchestrator.process_ended("code2wav/0")
+    bench.join("talker/0", "code2wav/0", api_servers=())
+    deaths = {name: value for name, value in bench.counters().items() if name.startswith("replica_")}
+    assert deaths["replica_deaths_total/talker/0"] == deaths["replica_restarts_total/talker/0"] == 1
+    assert not [name for name in deaths if name.endswith("code2wav/0") and "inflight" not in name]

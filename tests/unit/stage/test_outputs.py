@@ -448,3 +448,52 @@ def test_the_kind_of_audio_is_checked_like_any_other(bench: Bench) -> None:
     bench.open()
     with pytest.raises(UndeclaredOutputError, match="AudioChunk"):
         bench.router.route("req-1", StageOutput(client=(AudioChunk(b"", 24_000),)))
+
+
+def counted(bench: Bench, name: str) -> dict[str, float]:
+    """Labels but the replica -> value."""
+    counters = [counter for counter in bench.router.counters() if counter.name == name]
+    assert all(dict(counter.labels)["replica"] == "thinker/0" for counter in counters)
+    return {"/".join(value for key, value in c.labels if key != "replica"): c.value for c in counters}
+
+
+def test_what_is_sent_is_counted_per_edge_and_per_api_server(bench: Bench) -> None:
+    bench.open()
+    bench.router.route("req-1", GOOD)
+    bench.router.route("req-1", StageOutput(client=(TokenDelta([7]),), finished=True))
+    bench.router.flush()
+    assert counted(bench, "edge_chunks_total") == {"thinker->talker": 1, "thinker->drawer": 1}
+    assert counted(bench, "edge_rows_total") == {"thinker->talker": 2, "thinker->drawer": 0}
+    assert counted(bench, "edge_bytes_total") == {"thinker->talker": 2 * (16 + 8), "thinker->drawer": 0}
+    assert counted(bench, "edge_send_seconds_total")["thinker->talker"] > 0
+    assert counted(bench, "edge_oldest_unreleased_s")["thinker->talker"] > 0
+    assert [frame.num_sent for _, frame in bench.outlet.sent] == [3]
+    assert list(counted(bench, "client_messages_sent_total").values()) == [3]
+    bench.arrived("talker")
+    assert counted(bench, "edge_oldest_unreleased_s")["thinker->talker"] == 0
+    ((address, _),) = bench.outlet.sent
+    bench.router.forget_peer("nobody", address)
+    assert counted(bench, "client_messages_sent_total") == {}, "what it has not read is gone with it"
+
+
+def test_the_time_in_which_a_request_waits_for_credit_is_counted_on_its_edge_and_no_other() -> None:
+    bench = Bench(arena_bytes=256)
+    bench.open("req-1", consumers=("drawer",), client="")
+    for _ in range(6):
+        bench.router.route("req-1", StageOutput({"drawer": {"pooled": hidden(1, width=16)}}))
+        bench.router.flush()
+    waited_s = counted(bench, "edge_wait_seconds_total")["thinker->drawer"]
+    bench.router.flush()
+    assert counted(bench, "edge_wait_seconds_total")["thinker->drawer"] > waited_s
+    assert counted(bench, "edge_wait_seconds_total")["thinker->talker"] == 0
+    assert counted(bench, "credit_wait_seconds_total") == {
+        "": counted(bench, "edge_wait_seconds_total")["thinker->drawer"]
+    }
+    for _ in range(10):
+        bench.arrived("drawer")
+        bench.router.flush()
+    waited_s = counted(bench, "credit_wait_seconds_total")[""]
+    bench.router.flush()
+    assert counted(bench, "credit_wait_seconds_total")[""] == waited_s
+    for connector in bench.connectors:
+        connector.close()

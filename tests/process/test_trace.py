@@ -1,0 +1,78 @@
+"""`serve --trace FILE`: the way of every request through all processes, also of those that were killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+
+from tests.process.conftest import Server, start_server
+from tests.process.test_launcher import children, eventually
+
+STAGES = ("thinker/0", "talker/0", "code2wav/0")
+
+
+def spans_of(path: Path) -> dict[str, dict[str, set[str]]]:
+    """Request -> process -> names of its spans."""
+    events = json.loads(path.read_text())["traceEvents"]
+    names = {event["pid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
+    found: dict[str, dict[str, set[str]]] = {}
+    for event in events:
+        if event["ph"] == "X":
+            assert event["dur"] >= 0
+            request = found.setdefault(event["args"]["request"], {})
+            request.setdefault(names[event["pid"]], set()).add(event["name"])
+    return found
+
+
+def speak(server: Server) -> str:
+    """The id of a spoken chat that has come to its end."""
+    body = {
+        "model": "sim-voice",
+        "messages": [{"role": "user", "content": "Where does the time go?"}],
+        "modalities": ["text", "audio"],
+        "audio": {"voice": "none", "format": "pcm16"},
+        "stream": True,
+    }
+    answer = httpx.post(f"{server.url}/v1/chat/completions", json=body, timeout=60)
+    assert answer.text.endswith("data: [DONE]\n\n")
+    return answer.headers["x-request-id"]
+
+
+def test_the_trace_has_the_way_of_every_request_also_through_a_replica_that_was_killed(tmp_path):
+    path = tmp_path / "trace.json"
+    server = start_server("sim-voice", "--trace", str(path), "--set", "restarts.backoff_s=0")
+    requests = [speak(server)]
+    (pid,) = [pid for pid, name in children(server.process.pid).items() if name == "antiphon: talker/0"]
+    os.kill(pid, signal.SIGKILL)
+    assert eventually(lambda: httpx.get(f"{server.url}/ready", timeout=10).status_code == 503)
+    assert eventually(lambda: httpx.get(f"{server.url}/ready", timeout=10).status_code == 200)
+    requests.append(speak(server))
+    assert server.stop() == 0
+    found = spans_of(path)
+    assert set(requests) == set(found)
+    for request in requests:
+        assert found[request]["api-server/0"] == {"request", "admission", "encode"}
+        for stage in STAGES:
+            assert {"wait for input", "queue", "generate", "hand-off"} <= found[request][stage], (request, stage)
+
+
+def test_a_file_that_cannot_be_written_is_an_error_before_anything_starts(tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "antiphon",
+        "serve",
+        "sim-voice",
+        "--trace",
+        str(tmp_path / "no" / "x"),
+        "--port",
+        "0",
+    ]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert ended.returncode == 1
+    assert "error: cannot write the trace to" in ended.stderr
+    assert "No such file or directory; choose another --trace" in ended.stderr
