@@ -91,7 +91,7 @@ def test_a_replica_joins_takes_requests_and_is_drained_without_losing_one(server
     asking = [threading.Thread(target=lambda: answers.append(answer(server, SLOW_TEXT))) for _ in range(4)]
     for thread in asking:
         thread.start()
-    assert eventually(lambda: metric(server, "requests_bound").get('{replica="encoder/1"}', 0.0) == 2.0)
+    assert eventually(lambda: metric(server, "requests_bound").get('{replica="encoder/1",stage="encoder"}', 0.0) == 2.0)
     joined.process.send_signal(signal.SIGTERM)
     for thread in asking:
         thread.join(60)

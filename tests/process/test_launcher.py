@@ -74,7 +74,8 @@ def test_a_killed_replica_fails_its_request_and_is_started_again(server: Server,
     responses: list[httpx.Response] = []
     asking = threading.Thread(target=lambda: responses.append(ask(server, SLOW_TEXT)))
     asking.start()
-    assert eventually(lambda: metric(server, "requests_bound").get(f'{{replica="{stage}/0"}}') == 1.0)
+    labels = f'{{replica="{stage}/0",stage="{stage}"}}'
+    assert eventually(lambda: metric(server, "requests_bound").get(labels) == 1.0)
     (victim,) = (pid for pid, name in children(server.process.pid).items() if name == f"antiphon: {stage}/0")
     os.kill(victim, signal.SIGKILL)
     asking.join(30)

@@ -70,7 +70,8 @@ def restarted(server: Server) -> float:
 
 
 def bound(server: Server, replica: str) -> float:
-    return metric(server, "replica_inflight").get(f'{{replica="{replica}"}}', 0.0)
+    stage = replica.partition("/")[0]
+    return metric(server, "replica_inflight").get(f'{{replica="{replica}",stage="{stage}"}}', 0.0)
 
 
 def test_a_request_without_output_is_started_again_when_its_replica_dies(server: Server, threads) -> None:

@@ -19,7 +19,7 @@ def test_chunks_rows_bytes_and_time_add_up():
 
 
 def test_the_oldest_lease_of_each_edge_is_the_one_granted_first_and_not_ended():
-    leases = Leases(1000)
+    leases = Leases(1000, 1000)
     leases.grant(Lease("a", "req-1", 1, None, "x->y", 5.0))
     leases.grant(Lease("b", "req-1", 1, None, "x->y", 7.0))
     leases.grant(Lease("b", "req-1", 1, None, "x->z", 8.0))

@@ -252,3 +252,17 @@ def test_statistics_count_steps_and_time() -> None:
     counted = served.engine.statistics()
     assert counted.num_steps == NUM_TOKENS
     assert counted.busy_s >= served.engine.model_s > 0
+    assert counted.num_tokens == NUM_TOKENS
+    assert counted.meter is not None
+    assert (counted.meter.batch_sizes.count, counted.meter.batch_sizes.sum) == (NUM_TOKENS, NUM_TOKENS)
+
+
+def test_statistics_tell_how_much_of_the_kv_cache_is_used_while_a_request_runs() -> None:
+    served = Served()
+    served.add("r0", [1, 2, 3], SHORT)
+    served.engine.step()
+    counted = served.engine.statistics()
+    assert (counted.num_running, counted.max_running) == (1, SPEC.max_num_seqs)
+    assert (counted.num_kv_blocks, counted.num_kv_blocks_used) == (SPEC.num_kv_blocks, 1)
+    served.run()
+    assert served.engine.statistics().num_kv_blocks_used == 0

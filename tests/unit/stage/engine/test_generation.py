@@ -115,6 +115,22 @@ def test_a_batch_gives_every_request_its_own_output_and_those_that_end_leave(mak
     assert not engine.has_work(), "req-2 has no rows now"
 
 
+def test_steps_their_batches_and_the_first_step_of_each_request_are_counted(make) -> None:
+    engine = make(Doubler(), max_batch_size=2)
+    requests = [request_of(f"req-{number}", [number]) for number in range(3)]
+    for request in requests:
+        engine.add(request)
+    engine.step()
+    assert [request.timeline.first_step_s > 0 for request in requests] == [True, True, False]
+    engine.step()
+    assert requests[2].timeline.first_step_s > requests[0].timeline.first_step_s
+    counted = engine.statistics()
+    assert (counted.num_steps, counted.max_running) == (2, 8)
+    assert counted.meter is not None
+    assert (counted.meter.batch_sizes.count, counted.meter.batch_sizes.sum) == (2, 3)
+    assert counted.busy_s == counted.meter.durations.sum > 0
+
+
 def test_rows_per_step_bounds_what_one_step_takes(make) -> None:
     engine = make(Doubler(rows_per_step=2))
     engine.add(request_of("req-1", [1, 2, 3]))

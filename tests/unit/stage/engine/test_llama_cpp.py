@@ -169,14 +169,19 @@ def test_a_seed_repeats_a_sampled_answer(served: Served) -> None:
 def test_three_requests_on_two_places_all_finish_with_their_own_answers(served: Served) -> None:
     questions = {"req-a": SKY, "req-b": "Name a colour.", "req-c": "What is two plus two?"}
     alone = {name: served.answer(f"{name}-alone", question, GREEDY)[0] for name, question in questions.items()}
+    before = served.engine.statistics()
     for name, question in questions.items():
         served.ask(name, question, GREEDY)
     statistics = served.engine.statistics()
-    assert (statistics.num_running, statistics.num_waiting) == (2, 1)
+    assert (statistics.num_running, statistics.num_waiting, statistics.max_running) == (2, 1, 2)
     served.wait(*questions)
     assert {name: served.texts[name][:8] for name in questions} == {name: text[:8] for name, text in alone.items()}
     statistics = served.engine.statistics()
     assert (statistics.num_running, statistics.num_waiting) == (0, 0)
+    num_tokens = sum(served.ends[name].usage.num_output_tokens for name in questions)
+    assert statistics.num_tokens - before.num_tokens == num_tokens
+    assert statistics.busy_s > before.busy_s
+    assert served.engine.statistics().busy_s == statistics.busy_s, "without a request it is idle"
 
 
 def test_a_prompt_over_the_context_is_the_clients_mistake_and_the_next_is_served(served: Served) -> None:
