@@ -6,12 +6,12 @@ A process reports about once a second, at a time of its own. Its `uptime` says w
 """
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from antiphon.monitor.families import PREFIX
-from antiphon.monitor.verdict import Load, ReplicaLoad
+from antiphon.monitor.verdict import Load, ReplicaLoad, stages_in_order
 
 SILENT_S = 2.5
 """A replica reports once a second unless its loop is in a step. After this long without, it counts as busy in one."""
@@ -114,20 +114,26 @@ def read_page(text: str, read_s: float) -> Reading:
 
 
 def live_view(before: Reading, after: Reading) -> LiveView:
-    """What happened between two readings of one server."""
+    """What happened between two readings of one server; producers before their consumers."""
     pair = _Pair(before, after)
-    return LiveView(
+    view = LiveView(
         loop_busy=min(1.0, pair.rate("loop_busy_seconds_total", _ORCHESTRATOR)),
         loop_lag_s=_most(after, "loop_lag_seconds"),
         requests_inflight=pair.mean("requests_inflight"),
         requests_queued=pair.mean("requests_queued"),
-        replicas=tuple(pair.replica(name) for name in sorted(after.names("requests_running", "replica"))),
+        replicas=tuple(pair.replica(name) for name in after.names("requests_running", "replica")),
         edges=tuple(
             pair.edge(edge, producer)
             for edge in after.names("edge_chunks_total", "edge")
-            for producer in sorted(after.names("edge_chunks_total", "replica"))
+            for producer in after.names("edge_chunks_total", "replica")
             if after.of("edge_chunks_total", edge=edge, replica=producer)
         ),
+    )
+    stages = stages_in_order(view.load)
+    return replace(
+        view,
+        replicas=tuple(sorted(view.replicas, key=lambda each: _place(each.replica, stages))),
+        edges=tuple(sorted(view.edges, key=lambda each: (_place(each.producer, stages), each.edge))),
     )
 
 
@@ -197,6 +203,12 @@ class _Pair:
     def _is_silent(self, replica: str) -> bool:
         uptimes = self.before.of("uptime_seconds", process=replica), self.after.of("uptime_seconds", process=replica)
         return uptimes[0] == uptimes[1] and self.after.read_s - self.before.read_s >= SILENT_S
+
+
+def _place(process: str, stages: list[str]) -> tuple[int, str, int]:
+    """To sort by: api-servers, then the stages in order; `talker/2` before `talker/10`."""
+    stage, _, number = process.rpartition("/")
+    return (stages.index(stage) if stage in stages else -1), stage, int(number)
 
 
 def _most(reading: Reading, metric: str, **labels: str) -> float:

@@ -61,6 +61,21 @@ def test_what_a_replica_makes_is_tokens_or_audio_or_rows(counts, made):
     assert (replica.made_per_s, replica.made_unit) == made
 
 
+def test_stages_are_in_the_order_of_the_pipeline_and_replicas_in_that_of_their_numbers():
+    names = ("code2wav/0", "talker/10", "talker/2", "thinker/0")
+    lines = [f'antiphon_requests_running{{replica="{name}",stage="x"}} 1' for name in names]
+    for edge, producer in (
+        ("talker->code2wav", "talker/10"),
+        ("thinker->talker", "thinker/0"),
+        ("client->thinker", "api-server/0"),
+    ):
+        lines.append(f'antiphon_edge_chunks_total{{edge="{edge}",replica="{producer}",stage="x"}} 1')
+    reading = read_page("\n".join(lines) + "\n", 1.0)
+    view = live_view(reading, reading)
+    assert [each.replica for each in view.replicas] == ["thinker/0", "talker/2", "talker/10", "code2wav/0"]
+    assert [each.edge for each in view.edges] == ["client->thinker", "thinker->talker", "talker->code2wav"]
+
+
 def test_the_load_for_the_verdict_has_the_edges_between_stages_only():
     lines = "".join(
         f'antiphon_edge_chunks_total{{edge="{edge}",replica="{producer}",stage="x"}} 1\n'
