@@ -1,5 +1,6 @@
 """`serve --trace FILE`: the way of every request through all processes, also of those that were killed."""
 
+import asyncio
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import httpx
 
+from antiphon import Engine
 from tests.process.conftest import Server, start_server
 from tests.process.test_launcher import children, eventually
 
@@ -76,3 +78,17 @@ def test_a_file_that_cannot_be_written_is_an_error_before_anything_starts(tmp_pa
     assert ended.returncode == 1
     assert "error: cannot write the trace to" in ended.stderr
     assert "No such file or directory; choose another --trace" in ended.stderr
+
+
+def test_the_library_writes_the_same_trace_with_itself_as_a_row(tmp_path):
+    path = tmp_path / "trace.json"
+
+    async def run() -> None:
+        async with Engine("sim-voice", tasks=("speech",), trace=str(path)) as engine:
+            async for _ in engine.generate("speech", "Hello there."):
+                pass
+
+    asyncio.run(run())
+    ((_, processes),) = spans_of(path).items()
+    assert processes["engine"] == {"request", "admission"}
+    assert {"queue", "generate"} <= processes["talker/0"] & processes["code2wav/0"]
