@@ -143,10 +143,10 @@ class EngineClient:
 
     def fail_all(self, error: AntiphonError) -> None:
         """End every open request with `error`: the server behind this client is gone."""
-        for opened in self._open.values():
+        for request_id, opened in list(self._open.items()):
             opened.stream.fail(error)
             _resolve(opened.accepted, error)
-        self._open.clear()
+            self._forget(request_id, opened)
 
     async def submit(self, task_input: TaskInput, *, request_id: str = "") -> OutputStream:
         """Start a request; returns when it is bound to replicas.
