@@ -15,7 +15,7 @@ from antiphon.client.engine_client import EngineClient
 from antiphon.client.factory import make_engine_client
 from antiphon.client.output_stream import StageMessage
 from antiphon.config.pipeline import PipelineSpec
-from antiphon.config.resolve import parse_settings, resolve
+from antiphon.config.resolve import Setting, parse_settings, resolve
 from antiphon.errors import ReplicaDiedError
 from antiphon.launch.launcher import Launcher
 from antiphon.messages.client import AudioChunk
@@ -30,7 +30,8 @@ class Engine:
 
     tasks: start only the stages that these tasks cross (all if empty). settings: dotted path -> value,
     as in the deploy file, e.g. {"stages.talker.replicas": 2}. trace: a file that `close` writes, with spans of every
-    request (Chrome trace events).
+    request (Chrome trace events). enable_orch_monitor: write the orchestrator's load to a file, as
+    `antiphon serve --enable-orch-monitor` does (docs/monitoring.md).
 
         async with Engine("voice", tasks=("speech",)) as engine:
             async for message in engine.generate("speech", "Hello there."):
@@ -45,8 +46,11 @@ class Engine:
         deploy_file: str = "",
         settings: dict[str, str | int | float | bool] | None = None,
         trace: str = "",
+        enable_orch_monitor: bool = False,
     ) -> None:
         assignments = parse_settings(tuple(f"{path}={value}" for path, value in (settings or {}).items()))
+        if enable_orch_monitor:
+            assignments += (Setting("monitor.enabled", True, "enable_orch_monitor"),)
         spec = load_pipeline(pipeline)
         self._deployment = resolve(pipeline, spec, deploy_file=deploy_file, settings=assignments)
         trace_path = Path(trace) if trace else None

@@ -26,6 +26,11 @@ def runtime_dir() -> str | None:
     return os.environ.get("ANTIPHON_RUNTIME_DIR") or None
 
 
+def orch_monitor_path() -> str | None:
+    """ANTIPHON_ORCH_MONITOR_PATH: the file of the orchestrator's monitor; default a name with the time."""
+    return os.environ.get("ANTIPHON_ORCH_MONITOR_PATH") or None
+
+
 def set_default_log_level(level: str) -> None:
     """Make `level` the one that this process and its children use, unless the user has set another."""
     os.environ.setdefault("ANTIPHON_LOG_LEVEL", level)

@@ -65,6 +65,21 @@ def chaos(pipeline: str, seconds: float, seed: int, rate: float, out: Path | Non
         sys.exit(1)
 
 
+@command.command("monitor")
+@click.option("--rate", default=1000, help="Requests per second.", show_default=True)
+@click.option("--rounds", default=10, help="Seconds of traffic with and without the monitor.", show_default=True)
+def monitor(rate: int, rounds: int) -> None:
+    """Measure what the orchestrator's monitor costs, under control traffic alone."""
+    from antiphon.bench.monitor import MonitorBench
+
+    cost = MonitorBench(requests_per_s=rate, rounds=rounds, say=_say).run()
+    click.echo(f"CPU of the loop per second of {rate} requests: {1e3 * cost.loop_off_s:.1f} ms without the monitor,")
+    click.echo(f"  {1e3 * cost.loop_on_s:.1f} ms with it, and {1e3 * cost.writer_s:.2f} ms of its writing thread")
+    click.echo(f"measured: {100 * cost.measured_share:+.1f} % (medians of {rounds} rounds each, taking turns)")
+    parts = f"{cost.turns_per_s:.0f} turns of {1e6 * cost.turn_s:.2f} us, a window of {1e6 * cost.window_s:.0f} us"
+    click.echo(f"counted: {100 * cost.counted_share:.2f} % ({parts}, and the writing thread)")
+
+
 def _say(line: str) -> None:
     click.echo(f"{line} ...", err=True)
 

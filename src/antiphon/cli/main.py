@@ -41,6 +41,9 @@ COMMANDS = {
     ),
     "check": CommandEntry("antiphon.cli.check:command", "Check whether this machine can serve, and what is missing."),
     "top": CommandEntry("antiphon.cli.top:command", "Show what a running server does, and what holds it up."),
+    "monitor": CommandEntry(
+        "antiphon.cli.monitor:command", "Show or draw what the orchestrator's monitor has written."
+    ),
     "bench": CommandEntry("antiphon.cli.bench:command", "Measure latency and throughput of a pipeline."),
 }
 

@@ -37,6 +37,7 @@ _BACKLOG = 2048
     metavar="FILE",
     help="At the end, write spans of every request to FILE (Chrome trace events; opens in Perfetto).",
 )
+@click.option("--enable-orch-monitor", is_flag=True, help="Write the orchestrator's load to a file (monitor.enabled).")
 @click.option("--no-async-chunk", is_flag=True, help="Hand off whole results instead of streaming, on every edge.")
 def command(
     pipeline: str,
@@ -47,6 +48,7 @@ def command(
     api_servers: int | None,
     drain_timeout: float | None,
     trace: Path | None,
+    enable_orch_monitor: bool,
     no_async_chunk: bool,
 ) -> None:
     """Serve PIPELINE (default: voice) over HTTP."""
@@ -55,6 +57,7 @@ def command(
         "server.port": port,
         "server.api_servers": api_servers,
         "timeouts.drain_s": drain_timeout,
+        "monitor.enabled": enable_orch_monitor or None,
     }
     given = tuple(Setting(path, value, "command line") for path, value in flags.items() if value is not None)
     deployment = make_deployment(pipeline, deploy_file, assignments, given)

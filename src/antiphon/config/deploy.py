@@ -16,6 +16,7 @@ CountOrZero = Annotated[int, Meta(ge=0, le=10**9)]
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 ArenaMib = Annotated[int, Meta(ge=1, le=2**20)]
 Seconds = Annotated[float, Meta(ge=0.001, le=1e7)]
+WindowSeconds = Annotated[float, Meta(ge=0.1, le=3600.0)]
 FramesPerS = Annotated[float, Meta(ge=0.01, le=1000.0)]
 SecondsOrZero = Annotated[float, Meta(ge=0.0, le=1e7)]
 DeviceName = Annotated[str, Meta(pattern=r"^(cpu|cuda|npu|xpu)(:\d+)?$")]
@@ -119,6 +120,15 @@ class RestartsDeploy:
 
 
 @dataclass(frozen=True)
+class MonitorDeploy:
+    """The orchestrator's load monitor: whether it runs, its windows, and how long its files may take at the end."""
+
+    enabled: bool = False
+    window_s: WindowSeconds = 1.0
+    write_s: SecondsOrZero = 30.0
+
+
+@dataclass(frozen=True)
 class DeployConfig:
     """Everything an operator can set. `stages` and `edges` hold every stage and edge of the pipeline once resolved."""
 
@@ -128,5 +138,6 @@ class DeployConfig:
     connector: ConnectorDeploy = field(default_factory=ConnectorDeploy)
     timeouts: TimeoutsDeploy = field(default_factory=TimeoutsDeploy)
     restarts: RestartsDeploy = field(default_factory=RestartsDeploy)
+    monitor: MonitorDeploy = field(default_factory=MonitorDeploy)
     stages: dict[str, StageDeploy] = field(default_factory=dict)
     edges: dict[str, EdgeDeploy] = field(default_factory=dict)

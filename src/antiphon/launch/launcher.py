@@ -126,7 +126,7 @@ class Launcher:
         self._end_joined(joined)
         for child in self._running(_ORCHESTRATOR):
             child.signal(signal.SIGTERM)
-            child.wait(_END_S)
+            child.wait(_END_S + self._monitor_write_s())
             self._kill(child)
         self._children = []
         if self._directory is not None:
@@ -200,6 +200,11 @@ class Launcher:
 
     def _running(self, module: str) -> list[Child]:
         return [child for child in self._children if child.module == module]
+
+    def _monitor_write_s(self) -> float:
+        """How long the orchestrator's monitor may write its file at the end."""
+        monitor = self._deployment.config.monitor
+        return monitor.write_s if monitor.enabled and not self._hurried else 0.0
 
     def _end(self, children: list[Child], timeout_s: float) -> None:
         for child in children:

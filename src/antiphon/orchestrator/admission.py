@@ -22,6 +22,7 @@ class Admission:
         self._max_queue = max_queue
         self._queue: OrderedDict[str, SubmitRequest] = OrderedDict()
         self._num_inflight = 0
+        self._max_queued = 0
         self._release_times_s: deque[float] = deque(maxlen=_RATE_WINDOW)
 
     @property
@@ -33,6 +34,11 @@ class Admission:
     def num_queued(self) -> int:
         """Requests that wait."""
         return len(self._queue)
+
+    def take_max_queued(self) -> int:
+        """The most requests that have waited for a place at once since the last call."""
+        most, self._max_queued = self._max_queued, len(self._queue)
+        return most
 
     def is_queued(self, request_id: str) -> bool:
         """True if a request of that id waits."""
@@ -56,6 +62,7 @@ class Admission:
     def admit_next(self) -> SubmitRequest | None:
         """The next request that may run now, counted as in flight, or None."""
         if not self._queue or self._num_inflight >= self._max_inflight:
+            self._max_queued = max(self._max_queued, len(self._queue))
             return None
         self._num_inflight += 1
         return self._queue.popitem(last=False)[1]

@@ -78,6 +78,10 @@ class Members:
         """Every api-server and every replica."""
         return (*self._api_servers.values(), *(replica for pool in self.pools.values() for replica in pool.replicas))
 
+    def take_max_inflight(self) -> dict[str, int]:
+        """Replica -> the most requests it has held since the last call, of those that were bound one."""
+        return {name: most for pool in self.pools.values() for name, most in pool.take_max_inflight().items()}
+
     def counters(self) -> list[Counter]:
         """Live replicas per stage, and requests bound per replica."""
         counters = []

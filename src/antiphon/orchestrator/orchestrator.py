@@ -5,6 +5,7 @@ replies. Does not know: tokens, tensors, audio, HTTP; it never imports numpy or 
 """
 
 import logging
+import time
 from typing import Protocol, assert_never
 
 import msgspec
@@ -27,6 +28,7 @@ from antiphon.messages.control import (
     ToOrchestrator,
 )
 from antiphon.messages.error_info import to_info
+from antiphon.monitor.windows import HostSnapshot, ReceivedReport
 from antiphon.orchestrator.admission import Admission
 from antiphon.orchestrator.members import ApiServer, Member, Members
 from antiphon.orchestrator.placement import bind
@@ -97,7 +99,7 @@ class Orchestrator:
         self._requests: dict[str, RequestState] = {}
         self._ending_since_s: dict[str, float | None] = {}
         self._waiting_for_replica: dict[str, SubmitRequest] = {}
-        self._reports: dict[str, StatsReport] = {}
+        self._reports: dict[str, ReceivedReport] = {}
         self._num_request_messages = 0
         self._tally = RequestTally()
         self._process_tally = ProcessTally()
@@ -106,6 +108,16 @@ class Orchestrator:
     def num_open(self) -> int:
         """Requests that are bound and not released, or wait for admission or for a replica."""
         return len(self._requests) + self._admission.num_queued + len(self._waiting_for_replica)
+
+    @property
+    def num_request_messages(self) -> int:
+        """Messages about requests, taken in and sent since the start: a turn that changes it had work."""
+        return self._num_request_messages
+
+    def snapshot(self) -> HostSnapshot:
+        """What the monitor looks at as a window closes; its maxima begin anew."""
+        most_waiting, most_inflight = self._admission.take_max_queued(), self._members.take_max_inflight()
+        return HostSnapshot(tuple(self._reports.values()), self._counters(), most_waiting, most_inflight)
 
     def handle(self, message: ToOrchestrator) -> None:
         """Take in one message and perform what follows."""
@@ -146,7 +158,7 @@ class Orchestrator:
 
     def report(self) -> None:
         """Pass the last report of every process, and the pools' own counts, to every api-server."""
-        reports = [StatsReport("pools", self._counters()), *self._reports.values()]
+        reports = [StatsReport("pools", self._counters()), *(last.report for last in self._reports.values())]
         for api_server in self._members.api_servers:
             for report in reports:
                 self._tell(api_server, report)
@@ -154,7 +166,7 @@ class Orchestrator:
     def _keep(self, report: StatsReport) -> None:
         """Reports of members, and of this process itself; the last words of one that has gone are not kept."""
         if report.source == ORCHESTRATOR or self._members.find(report.source) is not None:
-            self._reports[report.source] = report
+            self._reports[report.source] = ReceivedReport(time.monotonic(), report)
 
     def _submit(self, submit: SubmitRequest) -> None:
         if self._members.api_server(submit.api_server) is None:

@@ -12,6 +12,7 @@ from antiphon.messages.control import Counter, StatsReport
 from antiphon.models.registry import load_pipeline
 from antiphon.monitor.counters import lane_counters_as_list
 from antiphon.monitor.loop_meter import LoopMeter
+from antiphon.monitor.factory import make_monitor
 from antiphon.orchestrator.admission import Admission
 from antiphon.orchestrator.orchestrator import ORCHESTRATOR, Orchestrator
 from antiphon.orchestrator.process_watch import ProcessWatch
@@ -39,6 +40,7 @@ class OrchestratorProcess:
             self._watch,
             release_deadline_s=config.timeouts.release_s,
         )
+        self._monitor = make_monitor(config.monitor, self._orchestrator.snapshot)
         self._next_report_s = 0.0
         self._loop_meter = LoopMeter()
         self._stopping = False
@@ -49,22 +51,35 @@ class OrchestratorProcess:
         self._poller.register(self._inlet)
         self._poller.register(self._watch.fileno())
         self._poller.wake_on_signals()
+        self._monitor.startup()
         signal.signal(signal.SIGTERM, lambda *_: self._stop())
 
     def run(self) -> None:
         """Receive batch -> advance -> perform, until SIGTERM."""
         while not self._stopping:
-            self._loop_meter.turn_begins()
-            for message in self._inlet.receive():
-                self._orchestrator.handle(message)
-            for name, pid in self._watch.ended():
-                self._orchestrator.process_ended(name, pid)
-            self._report_if_due()
-            self._loop_meter.turn_ends()
-            self._poller.wait(max(0.0, self._next_report_s - time.monotonic()))
+            self.turn()
+        self.close()
+
+    def close(self) -> None:
+        """Close every socket and end the monitor."""
         self._inlet.close()
         self._outlet.close()
         self._watch.close()
+        self._monitor.close()
+
+    def turn(self) -> None:
+        """One turn of the loop: all that has arrived, then a wait for more."""
+        self._loop_meter.turn_begins()
+        self._monitor.turn_begins()
+        for message in self._inlet.receive():
+            self._orchestrator.handle(message)
+        for name, pid in self._watch.ended():
+            self._orchestrator.process_ended(name, pid)
+        self._report_if_due()
+        self._loop_meter.turn_ends()
+        wait_s = min(max(0.0, self._next_report_s - time.monotonic()), self._monitor.max_wait_s)
+        self._monitor.turn_ends(self._orchestrator.num_request_messages, wait_s)
+        self._poller.wait(wait_s)
 
     def _stop(self) -> None:
         self._stopping = True

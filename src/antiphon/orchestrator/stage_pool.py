@@ -25,6 +25,7 @@ class StagePool:
         self._replicas: dict[str, Replica] = {}
         self._inflight: dict[str, int] = {}
         self._num_bound: dict[str, int] = {}
+        self._max_inflight: dict[str, int] = {}
         self._draining: set[str] = set()
 
     def join(self, replica: Replica) -> None:
@@ -38,6 +39,7 @@ class StagePool:
         self._draining.discard(name)
         self._inflight.pop(name, None)
         self._num_bound.pop(name, None)
+        self._max_inflight.pop(name, None)
         return self._replicas.pop(name, None)
 
     def drain(self, name: str) -> None:
@@ -62,6 +64,7 @@ class StagePool:
         name = min(bindable, key=lambda n: (self._inflight[n], self._num_bound[n]))
         self._inflight[name] += 1
         self._num_bound[name] += 1
+        self._max_inflight[name] = max(self._max_inflight.get(name, 0), self._inflight[name])
         return self._replicas[name]
 
     def release(self, name: str) -> None:
@@ -81,3 +84,8 @@ class StagePool:
     def inflight(self) -> dict[str, int]:
         """Replica -> requests bound and not released."""
         return dict(self._inflight)
+
+    def take_max_inflight(self) -> dict[str, int]:
+        """Replica -> the most requests it has held since the last call, of those that were bound one."""
+        most, self._max_inflight = self._max_inflight, {}
+        return most
