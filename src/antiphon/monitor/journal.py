@@ -61,9 +61,10 @@ class Journal:
         deadline_s = time.monotonic() + self._write_deadline_s
         try:
             self._queue.put(None, timeout=self._write_deadline_s)
-            self._thread.join(max(0.0, deadline_s - time.monotonic()))
         except queue.Full:
-            pass
+            self._queue.get_nowait()  # the end matters more than one more window
+            self._queue.put_nowait(None)
+        self._thread.join(max(0.0, deadline_s - time.monotonic()))
         if self._thread.is_alive():
             late = f"not done in {self._write_deadline_s:g} s (monitor.write_s); `antiphon monitor convert` does it"
             self._faults.add("writing the columnar file", late)

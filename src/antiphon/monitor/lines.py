@@ -103,6 +103,8 @@ class LinesReader:
 
     def header(self) -> Header:
         """The first line; ConfigError if it is none of this file's kind."""
+        if not self._path.is_file():  # a device may have lines without an end
+            raise ConfigError([f"{self._path} is no file of the monitor: it is not a plain file"])
         try:
             with self._path.open("rb") as file:
                 return msgspec.json.decode(file.readline(), type=Header)

@@ -73,16 +73,16 @@ class Sampler:
             requests_waiting=round(pools.get(("requests_queued", ()), 0.0)),
             requests_waiting_max=max(host.max_waiting, round(pools.get(("requests_queued", ()), 0.0))),
         )
+        inflight = {
+            dict(labels)["replica"]: round(n) for (name, labels), n in pools.items() if name == "replica_inflight"
+        }
         replicas = {}
-        for (name, labels), value in pools.items():
-            if name == "replica_inflight":
-                replica = dict(labels)["replica"]
-                window = self._replica(replica, gauges, meters, duration_s)
-                replicas[replica_key(*_split(replica))] = msgspec.structs.replace(
-                    window,
-                    inflight=round(value),
-                    inflight_max=max(round(value), host.max_inflight.get(replica, 0)),
-                )
+        for replica in dict.fromkeys((*inflight, *host.max_inflight)):  # some have left in this window
+            replicas[replica_key(*_split(replica))] = msgspec.structs.replace(
+                self._replica(replica, gauges, meters, duration_s),
+                inflight=inflight.get(replica, 0),
+                inflight_max=max(inflight.get(replica, 0), host.max_inflight.get(replica, 0)),
+            )
         return Window(loop, replicas, self._edges(gauges, meters, duration_s))
 
     def _read(self, host: HostSnapshot) -> tuple["_Gauges", "_Meters"]:

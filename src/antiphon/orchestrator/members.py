@@ -79,7 +79,7 @@ class Members:
         return (*self._api_servers.values(), *(replica for pool in self.pools.values() for replica in pool.replicas))
 
     def take_max_inflight(self) -> dict[str, int]:
-        """Replica -> the most requests it has held since the last call, of those that were bound one."""
+        """As StagePool.take_max_inflight, of all pools."""
         return {name: most for pool in self.pools.values() for name, most in pool.take_max_inflight().items()}
 
     def counters(self) -> list[Counter]:

@@ -32,6 +32,7 @@ class StagePool:
         """A replica is ready to be bound. One that says so twice keeps what is bound to it."""
         self._replicas[replica.name] = replica
         self._inflight.setdefault(replica.name, 0)
+        self._max_inflight.setdefault(replica.name, 0)
         self._num_bound.setdefault(replica.name, 0)
 
     def leave(self, name: str) -> Replica | None:
@@ -39,7 +40,6 @@ class StagePool:
         self._draining.discard(name)
         self._inflight.pop(name, None)
         self._num_bound.pop(name, None)
-        self._max_inflight.pop(name, None)
         return self._replicas.pop(name, None)
 
     def drain(self, name: str) -> None:
@@ -86,6 +86,6 @@ class StagePool:
         return dict(self._inflight)
 
     def take_max_inflight(self) -> dict[str, int]:
-        """Replica -> the most requests it has held since the last call, of those that were bound one."""
-        most, self._max_inflight = self._max_inflight, {}
+        """Replica -> the most requests it has held since the last call; those that have left since are in it."""
+        most, self._max_inflight = self._max_inflight, dict(self._inflight)
         return most

@@ -96,3 +96,18 @@ def test_the_waiting_requests_of_one_api_server_are_withdrawn_together() -> None
         admission.submit(request(name, f"api-server/{index % 2}"))
     admission.withdraw_all_of("api-server/1")
     assert admitted(admission) == ["a", "c"]
+
+
+def test_the_most_that_waited_are_told_once_and_those_admitted_at_once_never_waited() -> None:
+    admission = Admission(max_inflight=2, max_queue=3)
+    for name in "ab":
+        admission.submit(request(name))
+        admitted(admission)
+    assert admission.take_max_queued() == 0
+    for name in "cde":
+        admission.submit(request(name))
+        admitted(admission)
+    admission.released()
+    assert admitted(admission) == ["c"]
+    assert (admission.take_max_queued(), admission.num_queued) == (3, 2)
+    assert admission.take_max_queued() == 2

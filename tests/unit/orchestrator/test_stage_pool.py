@@ -59,3 +59,17 @@ def test_a_replica_that_joins_twice_keeps_what_is_bound_to_it() -> None:
 
 def test_an_empty_pool_binds_nothing() -> None:
     assert pool_of().bind_least_inflight() is None
+
+
+def test_the_most_requests_of_a_replica_are_told_once_even_if_it_has_left() -> None:
+    pool = StagePool("talker")
+    pool.join(Replica("talker/0", "", ""))
+    pool.join(Replica("talker/1", "", ""))
+    for _ in range(4):
+        pool.bind_least_inflight()
+    pool.release("talker/0")
+    pool.leave("talker/1")
+    assert pool.take_max_inflight() == {"talker/0": 2, "talker/1": 2}
+    pool.release("talker/0")
+    assert pool.take_max_inflight() == {"talker/0": 1}
+    assert pool.take_max_inflight() == {"talker/0": 0}
