@@ -59,6 +59,7 @@ ONLY_IN = {
     "onnxruntime": ("antiphon.stage", "antiphon.models"),
     "xllamacpp": ("antiphon.stage", "antiphon.models", "antiphon.bench.reference"),
     "faster_whisper": ("antiphon.models",),
+    "matplotlib": ("antiphon.monitor.plot",),
     "hibari": ("antiphon.models", "antiphon.bench.reference"),
 }
 NEVER_IN = {"antiphon.orchestrator": ("numpy", "torch"), "antiphon.config": ("numpy", "torch")}
