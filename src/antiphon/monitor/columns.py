@@ -19,8 +19,7 @@ from antiphon.monitor.lines import LinesReader, lines_path
 from antiphon.monitor.windows import EdgeWindow, LoopWindow, ReplicaWindow, Window
 
 Group = dict[str, dict[str, list[float]]]
-ColumnName = tuple[str, str, str]  # group, key ("" for the loop's), field
-BLOCK_WINDOWS = 2048
+BLOCK_WINDOWS = 1024
 
 
 class Columns(msgspec.Struct, frozen=True):
@@ -55,25 +54,26 @@ class Columns(msgspec.Struct, frozen=True):
 
 
 @dataclass
-class _Column:
-    """One figure: a part in memory, and where earlier blocks of it lie in the spool (offset and size; size 0 = zeros).
+class _Table:
+    """The columns of one key: its windows of this block as rows, and where its earlier blocks lie in the spool.
 
-    first_block: the blocks before it had no such figure.
+    first_block: the blocks before it had no such key. offsets, sizes: one entry per block and column; size 0 = zeros.
     """
 
+    names: tuple[str, ...]
     first_block: int
-    values: list[float] = field(default_factory=list)
+    rows: list[tuple[float, ...]] = field(default_factory=list)
     offsets: "array[int]" = field(default_factory=lambda: array("q"))
     sizes: "array[int]" = field(default_factory=lambda: array("q"))
-    total: float = 0.0
-    maximum: float = 0.0
+    totals: list[float] = field(default_factory=list)
+    maxima: list[float] = field(default_factory=list)
 
-    def put(self, row: int, value: float) -> None:
-        """Set the value of a row of this block; rows between are 0."""
-        self.values.extend([0] * (row - len(self.values)))
-        self.values.append(value)
-        self.total += value
-        self.maximum = max(self.maximum, value)
+    def __post_init__(self) -> None:
+        self.totals, self.maxima = [0.0] * len(self.names), [0.0] * len(self.names)
+
+    def pad(self, num_rows: int) -> None:
+        """Zeros for the windows that did not have the key."""
+        self.rows.extend([(0,) * len(self.names)] * (num_rows - len(self.rows)))
 
 
 class ColumnSpool:
@@ -81,16 +81,14 @@ class ColumnSpool:
 
     def __init__(self, folder: Path) -> None:
         self._spool: IO[bytes] = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
-        self._columns: dict[ColumnName, _Column] = {}
+        self._tables: dict[tuple[str, str], _Table] = {("windows", ""): _Table(LoopWindow.__struct_fields__, 0)}
         self._num_blocks = 0
-        self._row = 0
-        for name in LoopWindow.__struct_fields__:
-            self._columns["windows", "", name] = _Column(0)
+        self._num_rows = 0
 
     @property
     def num_windows(self) -> int:
         """Windows added so far."""
-        return self._num_blocks * BLOCK_WINDOWS + self._row
+        return self._num_blocks * BLOCK_WINDOWS + self._num_rows
 
     def add(self, window: Window) -> None:
         """Take in the next window; OSError if the spool cannot be written."""
@@ -99,35 +97,41 @@ class ColumnSpool:
             self._put("replicas", key, replica)
         for key, edge in window.edges.items():
             self._put("edges", key, edge)
-        self._row += 1
-        if self._row == BLOCK_WINDOWS:
+        self._num_rows += 1
+        if self._num_rows == BLOCK_WINDOWS:
             self._spill()
             self._num_blocks += 1
-            self._row = 0
+            self._num_rows = 0
 
     def total(self, group: str, key: str, name: str) -> tuple[float, float]:
-        """Sum and maximum of one column; 0 if there is none."""
-        column = self._columns.get((group, key, name), _Column(0))
-        return column.total, column.maximum
+        """Sum and maximum of one column, once the file is written; 0 if there is none."""
+        table = self._tables.get((group, key))
+        if table is None or name not in table.names:
+            return 0.0, 0.0
+        index = table.names.index(name)
+        return table.totals[index], table.maxima[index]
 
     def keys(self, group: str) -> list[str]:
         """The keys of "replicas" or "edges", in the order of their coming."""
-        return list(dict.fromkeys(key for found, key, _ in self._columns if found == group))
+        return [key for found, key in self._tables if found == group]
 
     def write(self, target: Path, configured_window_s: float) -> None:
-        """Write the columnar file beside `target`, then put it there at once; OSError as the file system gives it."""
+        """Write the columnar file beside `target`, then put it there at once; OSError as the file system gives it.
+
+        No window can be added afterwards.
+        """
         if target.exists() and not target.is_file():
             raise OSError(f"{target} is not a plain file")
         self._spill()
         beside = target.with_name(f"{target.name}.tmp")
         with beside.open("wb") as file:
             file.write(b'{"configured_window_s":%s,"windows":' % msgspec.json.encode(configured_window_s))
-            self._write_fields(file, "windows", "")
+            self._write_table(file, self._tables["windows", ""])
             for group in ("replicas", "edges"):
                 file.write(b',"%s":{' % group.encode())
                 for number, key in enumerate(self.keys(group)):
                     file.write(b"%s\n%s:" % (b"," if number else b"", msgspec.json.encode(key)))
-                    self._write_fields(file, group, key)
+                    self._write_table(file, self._tables[group, key])
                 file.write(b"}")
             file.write(b"}\n")
         os.replace(beside, target)
@@ -137,51 +141,52 @@ class ColumnSpool:
         self._spool.close()
 
     def _put(self, group: str, key: str, record: LoopWindow | ReplicaWindow | EdgeWindow) -> None:
-        for name, value in zip(record.__struct_fields__, msgspec.structs.astuple(record), strict=True):
-            column = self._columns.get((group, key, name))
-            if column is None:
-                column = self._columns[group, key, name] = _Column(self._num_blocks)
-            column.put(self._row, value)
+        table = self._tables.get((group, key))
+        if table is None:
+            table = self._tables[group, key] = _Table(record.__struct_fields__, self._num_blocks)
+        if len(table.rows) < self._num_rows:
+            table.pad(self._num_rows)
+        table.rows.append(msgspec.structs.astuple(record))
 
     def _spill(self) -> None:
-        """Move the block to the spool."""
-        for column in self._columns.values():
-            text = b""
-            if any(column.values):
-                column.values.extend([0] * (self._row - len(column.values)))
-                text = msgspec.json.encode(column.values)[1:-1]
-            column.offsets.append(self._spool.tell())
-            column.sizes.append(len(text))
-            column.values.clear()
-            self._spool.write(text)
+        """Move the block to the spool, column by column."""
+        for table in self._tables.values():
+            if table.rows:
+                table.pad(self._num_rows)
+            columns = zip(*table.rows, strict=True) if table.rows else ((),) * len(table.names)
+            for index, column in enumerate(columns):
+                most = max(column, default=0)
+                table.totals[index] += sum(column)
+                table.maxima[index] = max(table.maxima[index], most)
+                text = msgspec.json.encode(column)[1:-1] if most else b""
+                table.offsets.append(self._spool.tell())
+                table.sizes.append(len(text))
+                self._spool.write(text)
+            table.rows.clear()
 
-    def _write_fields(self, file: IO[bytes], group: str, key: str) -> None:
+    def _write_table(self, file: IO[bytes], table: _Table) -> None:
         file.write(b"{")
-        names = [name for found, found_key, name in self._columns if (found, found_key) == (group, key)]
-        for number, name in enumerate(names):
-            file.write(b'%s"%s":[' % (b"," if number else b"", name.encode()))
-            self._write_values(file, self._columns[group, key, name])
+        for index, name in enumerate(table.names):
+            file.write(b'%s"%s":[' % (b"," if index else b"", name.encode()))
+            for number, (block, num_rows) in enumerate(self._blocks()):
+                text = self._read(table, block, index) or b",".join([b"0"] * num_rows)
+                file.write(b"," + text if number else text)
             file.write(b"]")
         file.write(b"}")
-
-    def _write_values(self, file: IO[bytes], column: _Column) -> None:
-        is_first = True
-        for block, rows in self._blocks():
-            text = self._read(column, block - column.first_block) or b",".join([b"0"] * rows)
-            file.write(text if is_first else b"," + text)
-            is_first = False
 
     def _blocks(self) -> Iterable[tuple[int, int]]:
         """Number and rows of every block, the last, unfinished one included."""
         yield from ((block, BLOCK_WINDOWS) for block in range(self._num_blocks))
-        if self._row:
-            yield self._num_blocks, self._row
+        if self._num_rows:
+            yield self._num_blocks, self._num_rows
 
-    def _read(self, column: _Column, index: int) -> bytes:
-        if index < 0 or not column.sizes[index]:
+    def _read(self, table: _Table, block: int, index: int) -> bytes:
+        """A column's part of one block; empty if it is all zeros."""
+        entry = (block - table.first_block) * len(table.names) + index
+        if entry < 0 or not table.sizes[entry]:
             return b""
-        self._spool.seek(column.offsets[index])
-        return self._spool.read(column.sizes[index])
+        self._spool.seek(table.offsets[entry])
+        return self._spool.read(table.sizes[entry])
 
 
 def spool_lines(reader: LinesReader, folder: Path) -> ColumnSpool:

@@ -47,7 +47,7 @@ _COUNTERS = frozenset(
 )
 Labels = tuple[tuple[str, str], ...]
 Subject = tuple[str, str]  # metric, replica
-_DIGITS = 6
+_DIGITS = 4
 
 
 class Sampler:
@@ -158,7 +158,7 @@ class Sampler:
             fill, fill_max = fills[replica]
             edges[edge_key(edge, replica)] = EdgeWindow(
                 chunks=_figure(chunks[replica, edge] * duration_s),
-                bytes=_figure(num_bytes.get((replica, edge), 0.0) * duration_s),
+                bytes=round(num_bytes.get((replica, edge), 0.0) * duration_s),
                 arena_fill=fill,
                 arena_fill_max=fill_max,
                 oldest_unreleased_s=_figure(oldest.get((replica, edge), 0.0)),

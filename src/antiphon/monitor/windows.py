@@ -50,7 +50,7 @@ class EdgeWindow(msgspec.Struct, frozen=True, omit_defaults=True):
     """One edge of one producing replica in one window."""
 
     chunks: float = 0.0
-    bytes: float = 0.0
+    bytes: int = 0
     arena_fill: float = 0.0
     arena_fill_max: float = 0.0
     oldest_unreleased_s: float = 0.0

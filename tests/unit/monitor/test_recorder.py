@@ -31,16 +31,24 @@ def look() -> HostSnapshot:
 def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     path = tmp_path / "m.json"
     monkeypatch.setenv("ANTIPHON_ORCH_MONITOR_PATH", str(path))
+    before = set(threading.enumerate())
     yield path
-    assert not [thread for thread in threading.enumerate() if thread.name == "monitor"], "the thread has not ended"
+    assert set(threading.enumerate()) <= before, "the monitor's thread has not ended"
 
 
 def turned(num_windows: int = 4, look: Callable[[], HostSnapshot] = look, write_s: float = 10.0) -> LoopMonitor:
-    """A monitor whose loop has turned for some windows; not closed."""
-    monitor = make_monitor(MonitorDeploy(enabled=True, window_s=WINDOW_S, write_s=write_s), look)
+    """A monitor whose loop has turned until so many windows were closed; not closed itself."""
+    so_far = 0
+
+    def counted() -> HostSnapshot:
+        nonlocal so_far
+        so_far += 1
+        return look()
+
+    monitor = make_monitor(MonitorDeploy(enabled=True, window_s=WINDOW_S, write_s=write_s), counted)
     monitor.startup()
-    num_messages, end_s = 0, time.monotonic() + num_windows * WINDOW_S
-    while time.monotonic() < end_s:
+    num_messages = 0
+    while so_far < num_windows:
         monitor.turn_begins()
         num_messages += 1
         monitor.turn_ends(num_messages, 0.001)
@@ -48,6 +56,11 @@ def turned(num_windows: int = 4, look: Callable[[], HostSnapshot] = look, write_
         monitor.turn_begins()
         monitor.turn_ends(num_messages, 0.0)
     return monitor
+
+
+def num_lines(target: Path) -> int:
+    path = lines_path(target)
+    return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
 def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -71,7 +84,8 @@ def test_windows_are_in_the_columnar_file_and_the_lines_are_gone(target: Path, c
     windows = found["windows"]
     assert len(windows["duration_s"]) >= 4
     assert found["configured_window_s"] == WINDOW_S
-    assert all(windows["loop_idle"][:3]) and all(windows["loop_active"][:3]) and all(windows["request_messages"][:3])
+    assert sum(windows["loop_idle"]) > 0
+    assert sum(windows["request_messages"]) == sum(windows["loop_active"]) > 0
     assert all(seconds >= WINDOW_S for seconds in windows["duration_s"][:-1])
     assert all(busy < seconds for busy, seconds in zip(windows["busy_s"], windows["duration_s"], strict=True))
     assert set(found["replicas"][TALKER]["inflight"]) == {2}
@@ -85,9 +99,9 @@ def test_windows_are_in_the_columnar_file_and_the_lines_are_gone(target: Path, c
 def test_every_closed_window_is_on_disk_before_the_run_ends(target: Path) -> None:
     monitor = turned(num_windows=6)
     deadline_s = time.monotonic() + 5.0
-    while lines_path(target).read_bytes().count(b"\n") < 5 and time.monotonic() < deadline_s:
+    while num_lines(target) < 7 and time.monotonic() < deadline_s:
         time.sleep(0.01)
-    assert lines_path(target).read_bytes().count(b"\n") >= 5
+    assert num_lines(target) == 7  # the header, too
     assert not target.exists()
     monitor.close()
 
@@ -116,7 +130,8 @@ def test_a_wait_that_ends_late_is_lateness_and_lag(target: Path) -> None:
     windows = json.loads(target.read_text())["windows"]
     assert max(windows["late_s"]) >= 4 * WINDOW_S
     assert max(windows["loop_lag_max_s"]) >= 4 * WINDOW_S
-    assert max(windows["busy_s"]) < 4 * WINDOW_S
+    latest = windows["late_s"].index(max(windows["late_s"]))
+    assert windows["busy_s"][latest] < windows["late_s"][latest]
 
 
 def test_an_orchestrator_that_cannot_be_looked_at_costs_its_figures_only(target: Path, caplog) -> None:
@@ -125,7 +140,7 @@ def test_an_orchestrator_that_cannot_be_looked_at_costs_its_figures_only(target:
 
     turned(look=broken).close()
     found = json.loads(target.read_text())
-    assert len(found["windows"]["duration_s"]) >= 4 and all(found["windows"]["loop_idle"][:3])
+    assert len(found["windows"]["duration_s"]) >= 4 and sum(found["windows"]["loop_idle"]) > 0
     assert found["windows"]["num_monitor_faults"][-1] >= 4
     (logged,) = errors(caplog)
     assert "looking at the orchestrator" in logged and "talker/0 has just gone" in logged
@@ -135,8 +150,8 @@ def test_a_sampler_that_raises_is_logged_once_and_counted_and_the_loops_figures_
     nameless = HostSnapshot((), (Counter("replica_inflight", (), 1.0),))  # a counter without its label
     turned(look=lambda: nameless).close()
     found = json.loads(target.read_text())
-    assert len(found["windows"]["duration_s"]) >= 4 and all(found["windows"]["loop_idle"][:3])
-    assert found["windows"]["num_monitor_faults"][-1] >= 3
+    assert len(found["windows"]["duration_s"]) >= 4 and sum(found["windows"]["loop_idle"]) > 0
+    assert found["windows"]["num_monitor_faults"][-1] >= 1
     (logged,) = errors(caplog)
     assert "failed at sampling" in logged
 
@@ -181,7 +196,7 @@ def test_windows_are_written_from_when_the_path_can_be_written(tmp_path, monkeyp
 
 def test_a_disk_that_does_not_answer_holds_up_neither_a_turn_nor_the_end(target: Path, monkeypatch, caplog) -> None:
     monkeypatch.setattr(journal_module, "_MAX_QUEUED", 3)
-    let_go, real = threading.Event(), os.write
+    let_go, real, before = threading.Event(), os.write, set(threading.enumerate())
 
     def slow(fd: int, data: bytes) -> int:
         let_go.wait(20.0)
@@ -196,8 +211,8 @@ def test_a_disk_that_does_not_answer_holds_up_neither_a_turn_nor_the_end(target:
         assert any("3 windows wait for the disk" in line for line in errors(caplog))
         assert any("antiphon monitor convert" in line for line in errors(caplog))
         let_go.set()
-        (writer,) = [thread for thread in threading.enumerate() if thread.name == "monitor"]
-        writer.join(10.0)
+        for writer in set(threading.enumerate()) - before:
+            writer.join(10.0)
 
 
 def test_the_file_is_named_after_the_time_in_the_working_directory(tmp_path, monkeypatch) -> None:

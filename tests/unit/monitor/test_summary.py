@@ -44,7 +44,7 @@ def window(kind: str, ended_unix_s: float, num_replicas: int = 1, duration_s: fl
                 step_busy_s=duration_s * (0.95 if is_full else 0.0 if is_idle else 0.2),
             )
             if stage in NEXT:
-                edges[edge_key(f"{stage}->{NEXT[stage]}", f"{stage}/{index}")] = EdgeWindow(chunks=5.0, bytes=1e6)
+                edges[edge_key(f"{stage}->{NEXT[stage]}", f"{stage}/{index}")] = EdgeWindow(chunks=5.0, bytes=10**6)
     loop = LoopWindow(
         ended_unix_s=ended_unix_s,
         duration_s=duration_s,
