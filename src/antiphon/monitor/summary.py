@@ -126,20 +126,30 @@ def verdict_on(columns: Columns) -> Verdict:
 def stretches_of(columns: Columns) -> list[Stretch]:
     """The run in pieces of at least 5 s, at most 60 of them; neighbours of the same verdict are one piece."""
     durations_s, ended_s = columns.windows["duration_s"], columns.column("windows", "", "ended_unix_s")
-    piece_s = max(MIN_STRETCH_S, sum(durations_s) / MAX_STRETCHES)
     loaded = set(loaded_rows(columns))
     found: list[Stretch] = []
+    for first, last in _pieces(durations_s):
+        rows = [row for row in range(first, last) if row in loaded]
+        verdict = verdict_of(load_of(columns, rows)) if rows else Verdict("", _IDLE)
+        stretch = Stretch(first, last, ended_s[first] - durations_s[first], ended_s[last - 1], verdict)
+        found = _joined(columns, found, stretch, loaded)
+    return found
+
+
+def _pieces(durations_s: Sequence[float]) -> list[tuple[int, int]]:
+    """First and last (exclusive) window of each piece; a rest that is too short belongs to the last one."""
+    piece_s = max(MIN_STRETCH_S, sum(durations_s) / MAX_STRETCHES)
+    pieces: list[tuple[int, int]] = []
     first, so_far_s = 0, 0.0
     for row, seconds in enumerate(durations_s):
         so_far_s += seconds
-        if so_far_s < piece_s and row + 1 < len(durations_s):
-            continue
-        rows = [row for row in range(first, row + 1) if row in loaded]
-        verdict = verdict_of(load_of(columns, rows)) if rows else Verdict("", _IDLE)
-        stretch = Stretch(first, row + 1, ended_s[first] - durations_s[first], ended_s[row], verdict)
-        found = _joined(columns, found, stretch, loaded)
-        first, so_far_s = row + 1, 0.0
-    return found
+        if so_far_s >= piece_s:
+            pieces.append((first, row + 1))
+            first, so_far_s = row + 1, 0.0
+    if first < len(durations_s):
+        first = pieces.pop()[0] if pieces else first
+        pieces.append((first, len(durations_s)))
+    return pieces
 
 
 def _joined(columns: Columns, found: list[Stretch], stretch: Stretch, loaded: set[int]) -> list[Stretch]:

@@ -98,6 +98,11 @@ def test_each_stretch_of_time_says_what_held_the_server_up_since_when(tmp_path: 
     assert verdict_on(columns).bottleneck == "talker"  # for twice as long
 
 
+def test_a_rest_that_is_too_short_for_a_verdict_belongs_to_what_was_before_it(tmp_path: Path) -> None:
+    (stretch,) = stretches_of(file_of(tmp_path, *[TALKER_FULL] * 10, *[LOOP_BUSY] * 2))
+    assert (stretch.verdict.bottleneck, stretch.first, stretch.last) == ("talker", 0, 12)
+
+
 def test_a_long_run_has_at_most_60_stretches(tmp_path: Path) -> None:
     columns = file_of(tmp_path, *([TALKER_FULL] * 40 + [LOOP_BUSY] * 40) * 40)
     assert 2 <= len(stretches_of(columns)) <= 60
