@@ -21,6 +21,12 @@ def test_every_field_of_the_file_is_documented_and_every_documented_one_is_in_it
 
 
 def test_the_documented_thresholds_are_the_codes() -> None:
-    for part in (verdict.LOOP_BUSY, verdict.STEP_BUSY, verdict.STARVED_OF_CREDIT, verdict.UPSTREAM_WAITS):
+    for part in (
+        verdict.LOOP_BUSY,
+        verdict.STEP_BUSY,
+        verdict.STARVED_OF_CREDIT,
+        verdict.UPSTREAM_WAITS,
+        verdict.STEP_BUSY_MARGIN,
+    ):
         assert f"{100 * part:.0f} %" in TEXT
     assert f"{verdict.OLD_OUTPUT_S:g} s on average" in TEXT

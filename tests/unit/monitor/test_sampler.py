@@ -42,6 +42,17 @@ def test_a_counter_is_given_per_window_by_its_rate_between_two_reports() -> None
     assert (found.steps, found.step_busy_s) == (200.0, 0.8)  # 250 steps and 1 s in 1.25 s
 
 
+def test_reports_that_were_held_up_and_come_close_together_give_no_peak() -> None:
+    sampler = Sampler()
+    window(sampler, 1.0, talker(0.99, {"steps_total": 100}))
+    assert window(sampler, 2.0, talker(1.05, {"steps_total": 300})).replicas[TALKER].steps == 200.0
+
+
+def test_a_first_report_is_of_at_least_a_second() -> None:
+    found = window(Sampler(), 1.0, talker(0.01, {"steps_total": 50, "step_seconds_total": 0.3})).replicas[TALKER]
+    assert (found.steps, found.step_busy_s) == (50.0, 0.3)
+
+
 def test_a_window_without_a_new_report_goes_on_at_the_last_rate() -> None:
     sampler = Sampler()
     window(sampler, 1.0, talker(0.9, {"steps_total": 100}))

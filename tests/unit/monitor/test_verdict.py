@@ -62,6 +62,11 @@ def test_full_slots_whose_requests_wait_for_rows_are_not_saturated() -> None:
     assert verdict_of(load).bottleneck == "thinker"
 
 
+def test_a_saturated_stage_that_another_one_feeds_too_slowly_is_passed_over() -> None:
+    load = Load(replicas=(full("code2wav/0", step_busy=0.65), full("talker/0"), *QUIET[2:]), edges=EDGES)
+    assert verdict_of(load).bottleneck == "talker"
+
+
 def test_slots_that_are_not_known_are_full_when_requests_wait() -> None:
     replica = ReplicaLoad("talker/0", step_busy=0.9, running=1, waiting=4)
     assert verdict_of(Load(replicas=(replica,))).bottleneck == "talker"
