@@ -1,6 +1,7 @@
 """Summaries, verdicts since when, and pictures of files that are written down by hand."""
 
 import re
+import sys
 from pathlib import Path
 
 import msgspec
@@ -152,6 +153,12 @@ def test_a_picture_is_a_png_or_a_page_that_needs_no_network(tmp_path: Path) -> N
 def test_a_picture_that_cannot_be_made_is_an_error_that_says_why(tmp_path: Path, name: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         write_plot(file_of(tmp_path, TALKER_FULL), tmp_path / name, title="m.json")
+
+
+def test_without_matplotlib_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ConfigError, match=r"pip install 'antiphon\[plot\]'"):
+        write_plot(file_of(tmp_path, TALKER_FULL), tmp_path / "m.png", title="m.json")
 
 
 def test_an_empty_file_is_not_drawn(tmp_path: Path) -> None:
