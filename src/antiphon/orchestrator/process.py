@@ -11,8 +11,8 @@ from antiphon.messages.bootstrap import Bootstrap
 from antiphon.messages.control import Counter, StatsReport
 from antiphon.models.registry import load_pipeline
 from antiphon.monitor.counters import lane_counters_as_list
-from antiphon.monitor.loop_meter import LoopMeter
 from antiphon.monitor.factory import make_monitor
+from antiphon.monitor.loop_meter import LoopMeter
 from antiphon.orchestrator.admission import Admission
 from antiphon.orchestrator.orchestrator import ORCHESTRATOR, Orchestrator
 from antiphon.orchestrator.process_watch import ProcessWatch
