@@ -25,11 +25,11 @@ from antiphon.models.qwen3_omni.code2wav import Code2Wav
 from antiphon.models.qwen3_omni.pipeline import PIPELINE
 from antiphon.models.qwen3_omni.talker import Talker
 from antiphon.models.qwen3_omni.thinker import Thinker
+from antiphon.stage.declared import DeclaredOutput
 from antiphon.stage.engine.autoregressive import AutoregressiveEngine
 from antiphon.stage.engine.base import StageEngine
 from antiphon.stage.engine.generation import GenerationEngine
 from antiphon.stage.engine.generation_model import ModelContext
-from antiphon.stage.outputs import check_array
 from antiphon.stage.request import EdgeInput, StageOutput, StageRequest
 from antiphon.stage.runner.device import Device
 from antiphon.stage.scheduler.generation import GenerationScheduler
@@ -242,7 +242,7 @@ class Chain:
         specs = {key: PIPELINE.stage(stage).output(key) for key in arrays}
         for key, spec in specs.items():
             assert spec is not None and key in edge.keys, f"{stage} handed off {key!r}"
-            check_array(name, stage, spec, arrays[key])
+            DeclaredOutput(spec).check(name, stage, arrays[key])
         whole = {key for key, spec in specs.items() if spec is not None and spec.layout is Layout.WHOLE}
         rows = {key: array for key, array in arrays.items() if key not in whole}
         if "codes" in rows:

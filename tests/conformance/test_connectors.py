@@ -19,6 +19,8 @@ DEADLINE_S = 20.0
 ARENA_BYTES = 1024 * 1024
 Make = Callable[..., Connector]
 
+_STARTED: list[Connector] = []
+
 
 @pytest.fixture(params=KINDS)
 def make(request: pytest.FixtureRequest) -> Iterator[Make]:
@@ -29,9 +31,11 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
         connector = make_connector(request.param, directory.address(name), arena_bytes, num_requests=num_requests)
         connector.startup()
         made.append(connector)
+        _STARTED.append(connector)
         return connector
 
     yield start
+    _STARTED.clear()
     for connector in made:
         connector.close()
     directory.remove()
@@ -40,6 +44,12 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
 def header_of(arrays: dict[str, np.ndarray], *, seq: int = 0, request_id: str = "req-1", **more: int) -> ChunkHeader:
     tensors = tuple(TensorSpec(key, str(array.dtype), array.shape, True) for key, array in arrays.items())
     return ChunkHeader(request_id, 0, "thinker->talker", "thinker/0", seq, tensors=tensors, **more)
+
+
+def flush_all() -> None:
+    """As every host does before it waits."""
+    for connector in _STARTED:
+        connector.flush()
 
 
 def put(source: Connector, target: Connector, arrays: dict[str, np.ndarray], **header: int | str) -> bool:
@@ -51,6 +61,7 @@ def receive(connector: Connector) -> Chunk:
     deadline = time.monotonic() + DEADLINE_S
     while (chunk := connector.get()) is None:
         assert time.monotonic() < deadline, "no chunk arrived"
+        flush_all()
         select.select([connector.fileno()], [], [], 0.2)
     return chunk
 
@@ -60,6 +71,7 @@ def settle(producer: Connector, num_leases: int = 0) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while producer.statistics().num_leases != num_leases:
         assert time.monotonic() < deadline, f"{producer.statistics().num_leases} leases are held"
+        flush_all()
         assert producer.get() is None
         select.select([producer.fileno()], [], [], 0.2)
 
@@ -222,6 +234,7 @@ def test_thousands_of_tiny_chunks_arrive_in_order_through_a_small_arena(make: Ma
         assert time.monotonic() < deadline
         while num_put < num_chunks and put(producer, consumer, {"id": np.array([num_put], np.int64)}, seq=num_put):
             num_put += 1
+        producer.flush()
         while (chunk := consumer.get()) is not None:
             assert chunk.header.seq == num_got
             assert chunk.arrays["id"][0] == num_got
@@ -252,6 +265,7 @@ def test_a_payload_of_many_chunks_passes_through_an_arena_that_holds_a_part_of_i
     while not is_ended:
         assert time.monotonic() < deadline
         cursor.flush(producer)
+        producer.flush()
         while (chunk := consumer.get()) is not None:
             assert chunk.header.seq == len(pieces)
             pieces.append(chunk.arrays["hidden"].copy())
@@ -426,6 +440,7 @@ def test_the_descriptor_wakes_for_a_chunk_and_for_credit(make: Make) -> None:
     assert consumer.get() is None
     assert producer.get() is None
     assert put(producer, consumer, rows(30_000))
+    producer.flush()
     assert select.select([consumer.fileno()], [], [], DEADLINE_S)[0]
     chunk = receive(consumer)
     assert consumer.get() is None

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from antiphon.connector.base import Chunk
 from antiphon.connector.leases import Credit
 from antiphon.connector.memfd import PREFIX_BYTES, ArenaIdentity
-from antiphon.connector.shm import SentChunk, ShmConnector
+from antiphon.connector.shm import Parcel, SentChunk, ShmConnector
 from antiphon.errors import ReplicaDiedError
 from antiphon.messages.error_info import to_error
 from antiphon.messages.interstage import ChunkFlag, ChunkHeader, TensorSpec
@@ -131,6 +131,7 @@ def test_a_second_process_reads_answers_and_gives_all_credit_back(
         for seq, array in enumerate(arrays):
             flags = ChunkFlag.END if seq == len(arrays) - 1 else ChunkFlag.NONE
             assert producer.put(address, header(array, seq, int(flags)), [array])
+            producer.flush()
         for seq, array in enumerate(arrays):
             chunk = receive(producer)
             assert chunk.header.seq == seq
@@ -150,6 +151,7 @@ def test_a_killed_consumer_gives_everything_back_and_leaves_nothing(
         for seq in range(6):
             array = np.full(2 * MIB if seq % 2 else 100, seq, np.uint8)
             assert producer.put(address, header(array, seq), [array])
+            producer.flush()
         assert child.stdout is not None
         assert [child.stdout.readline() for _ in range(6)] == ["held\n"] * 6
         child.send_signal(signal.SIGKILL)
@@ -163,6 +165,7 @@ def test_a_killed_consumer_gives_everything_back_and_leaves_nothing(
         array = np.zeros(2 * MIB, np.uint8)
         for seq in range(4):  # as much as the arena holds, so every byte came back
             assert producer.put(address, header(array, seq), [array])
+            producer.flush()
         assert (receive(producer).arrays["hidden"] == 1).all()
     assert sorted(os.listdir("/dev/shm")) == shm_before
 
@@ -171,6 +174,7 @@ def test_mapped_chunks_of_a_killed_producer_stay_readable(directory: RunDirector
     with echo_process(directory, producer) as (address, child):
         array = np.zeros(MIB, np.uint8)
         assert producer.put(address, header(array, 0), [array])
+        producer.flush()
         chunk = receive(producer)
         child.send_signal(signal.SIGKILL)
         child.wait(DEADLINE_S)
@@ -187,6 +191,7 @@ def test_an_unread_chunk_of_a_killed_producer_says_that_its_process_has_ended(
     with echo_process(directory, producer) as (address, child):
         array = np.zeros(MIB, np.uint8)
         assert producer.put(address, header(array, 0), [array])
+        producer.flush()
         deadline = time.monotonic() + DEADLINE_S
         while not (arrived := producer._inlet.receive()):
             assert time.monotonic() < deadline, "no answer arrived"
@@ -210,10 +215,11 @@ class Forger:
         self.outlet = Outlet()
         self.target = consumer.address
         producer.put(consumer.address, HEADER, [np.full(SPEC.shape, 9, np.uint8)])
+        producer.flush()
         self.genuine = self._last_sent(consumer)
 
     def send(self, sent: SentChunk, inline: bytes = b"") -> None:
-        self.outlet.send_frames(self.target, [msgspec.msgpack.encode(sent), inline])
+        self.outlet.send_frames(self.target, [msgspec.msgpack.encode(Parcel([sent])), inline])
 
     def _last_sent(self, consumer: ShmConnector) -> SentChunk:
         chunk = receive(consumer)
@@ -311,25 +317,29 @@ def test_the_credit_of_a_chunk_that_failed_goes_back_too(
     settle(producer)
 
 
-def test_credit_leaves_without_a_flush_once_many_wait_and_when_get_finds_nothing(
+def test_what_waits_leaves_without_a_flush_once_there_is_much_of_it(
     producer: ShmConnector, consumer: ShmConnector
 ) -> None:
     array = np.zeros(8, np.uint8)
-    for seq in range(65):
+    for seq in range(1025):
         assert producer.put(consumer.address, header(array, seq), [array])
-    for chunk in [receive(consumer) for _ in range(65)]:  # all first: a `get` in between would flush
+    for chunk in [receive(consumer) for _ in range(1024)]:
         consumer.release(chunk)
     deadline = time.monotonic() + DEADLINE_S
     while producer.num_held("req-1") != 1:
         assert time.monotonic() < deadline
         assert producer.get() is None
     assert consumer.get() is None
+    producer.flush()
+    consumer.release(receive(consumer))
+    consumer.flush()
     settle(producer)
 
 
 def test_a_producer_that_was_forgotten_is_not_written_to(producer: ShmConnector, consumer: ShmConnector) -> None:
     array = np.zeros(8, np.uint8)
     assert producer.put(consumer.address, header(array, 0), [array])
+    producer.flush()
     chunk = receive(consumer)
     consumer.forget_peer(producer.address)
     consumer.release(chunk)
@@ -346,7 +356,7 @@ def test_random_and_damaged_messages_never_break_a_connector(
     damaged[damage % len(damaged)] ^= 1 + damage % 255
     forger.outlet.send_frames(forger.target, frames)
     forger.outlet.send_frames(forger.target, [bytes(damaged), b""])
-    forger.outlet.send(forger.target, Credit("ipc:///nobody", (damage, -damage)))
+    forger.outlet.send(forger.target, Parcel([], Credit("ipc:///nobody", (damage, -damage))))
     last = msgspec.structs.replace(forger.genuine.header, seq=-1)
     forger.send(msgspec.structs.replace(forger.genuine, header=last))
     while receive(consumer).header.seq != -1:
@@ -356,6 +366,7 @@ def test_random_and_damaged_messages_never_break_a_connector(
 def test_statistics_are_all_zero_at_first(producer: ShmConnector) -> None:
     counts = dataclasses.asdict(producer.statistics())
     assert counts.pop("arena_bytes") == 8 * MIB
+    assert counts.pop("oldest_unreleased_s") == {}
     assert set(counts.values()) == {0}
 
 

@@ -62,6 +62,7 @@ class InputSender:
             cursor.flush(self._connector)
             if cursor.is_closed:
                 del self._cursors[request_id]
+        self._connector.flush()
         self._note_waiting()
 
     def counters(self) -> Iterator[Counter]:

@@ -7,9 +7,10 @@ Does not know: sockets, HTTP, which process made an output.
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
+
+import msgspec
 
 from antiphon.errors import AntiphonError, HandoffTimeoutError, OverloadedError
 from antiphon.messages.client import (
@@ -22,12 +23,14 @@ from antiphon.messages.client import (
 )
 
 
-@dataclass(frozen=True)
-class StageMessage:
+class StageMessage(msgspec.Struct, frozen=True):
     """One message of a final stage. OutputEnd is that stage's last one."""
 
     stage: str
     output: ClientData | OutputEnd
+
+
+_SMALL_BYTES = 64
 
 
 class OutputStream:
@@ -47,12 +50,14 @@ class OutputStream:
         self._abort = abort
         self._finals: frozenset[str] | None = None
         self._ended_finals: set[str] = set()
-        self._messages: deque[StageMessage] = deque()
+        self._messages: deque[tuple[StageMessage, int]] = deque()
         self._backlog_bytes = 0
         self._error: AntiphonError | None = None
         self._ended = False
         self._has_output = False
-        self._wake = asyncio.Event()
+        self._waiter: asyncio.Future[None] | None = None
+        self._waiting_since_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def ended(self) -> bool:
@@ -79,8 +84,9 @@ class OutputStream:
         if self._ended or stage in self._ended_finals:
             return
         self._has_output = True
-        self._messages.append(StageMessage(stage, output))
-        self._backlog_bytes += _size_bytes(output)
+        size_bytes = _size_bytes(output)
+        self._messages.append((StageMessage(stage, output), size_bytes))
+        self._backlog_bytes += size_bytes
         if isinstance(output, OutputEnd):
             self._ended_finals.add(stage)
             self._end_if_over()
@@ -92,18 +98,28 @@ class OutputStream:
                     "read faster or raise server.max_client_backlog_mib"
                 )
             )
-        self._wake.set()
+        self._wake()
 
     def _end_if_over(self) -> None:
         if self._finals is not None and self._finals <= self._ended_finals and not self._ended:
-            self._ended = True
-            self._wake.set()
+            self._end()
+
+    def _end(self) -> None:
+        self._ended = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     def fail(self, error: AntiphonError) -> None:
         """End the request with `error`, unless it has ended; outputs that came before it are still given."""
         if not self._ended:
-            self._error, self._ended = error, True
-            self._wake.set()
+            self._error = error
+            self._end()
 
     def __aiter__(self) -> Self:
         return self
@@ -115,26 +131,43 @@ class OutputStream:
                 if self._error is not None:
                     raise self._error
                 raise StopAsyncIteration
-            self._wake.clear()
-            try:
-                async with asyncio.timeout(self._deadline_s):
-                    await self._wake.wait()
-            except TimeoutError:
-                self._abort(self.request_id, "its stages said nothing in time")
-                self.fail(
-                    HandoffTimeoutError(
-                        f"{self.request_id} had no output for {self._deadline_s:g} s; raise server.output_deadline_s "
-                        f"or see the logs of {', '.join(sorted((self._finals or frozenset()) - self._ended_finals))}"
-                    )
-                )
-        message = self._messages.popleft()
-        self._backlog_bytes -= _size_bytes(message.output)
+            await self._wait()
+        message, size_bytes = self._messages.popleft()
+        self._backlog_bytes -= size_bytes
         return message
+
+    async def _wait(self) -> None:
+        """Until something has come. One timer serves many waits: it looks at how long the last one has been."""
+        loop = asyncio.get_running_loop()
+        self._waiter, self._waiting_since_s = loop.create_future(), loop.time()
+        if self._timer is None:
+            self._timer = loop.call_later(self._deadline_s, self._look_at_the_clock)
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _look_at_the_clock(self) -> None:
+        self._timer = None
+        if self._waiter is None:
+            return
+        loop = asyncio.get_running_loop()
+        left_s = self._waiting_since_s + self._deadline_s - loop.time()
+        if left_s > 0:
+            self._timer = loop.call_later(left_s, self._look_at_the_clock)
+            return
+        self._abort(self.request_id, "its stages said nothing in time")
+        self.fail(
+            HandoffTimeoutError(
+                f"{self.request_id} had no output for {self._deadline_s:g} s; raise server.output_deadline_s "
+                f"or see the logs of {', '.join(sorted((self._finals or frozenset()) - self._ended_finals))}"
+            )
+        )
 
     async def aclose(self) -> None:
         """Abort the request in every stage, unless it has ended. Safe to call twice."""
         if not self._ended:
-            self._ended = True
+            self._end()
             self._messages.clear()
             self._backlog_bytes = 0
             self._abort(self.request_id, "its client has gone")
@@ -149,10 +182,8 @@ class OutputStream:
 
 
 def _size_bytes(output: ClientData | OutputEnd) -> int:
-    match output:
-        case AudioChunk(pcm=data) | ImageOutput(pixels=data):
-            return len(data)
-        case TextDelta(text=text) | Segment(text=text):
-            return len(text) + 64
-        case _:
-            return 64
+    if isinstance(output, TextDelta | Segment):
+        return len(output.text) + _SMALL_BYTES
+    if isinstance(output, AudioChunk):
+        return len(output.pcm)
+    return len(output.pixels) if isinstance(output, ImageOutput) else _SMALL_BYTES

@@ -73,11 +73,13 @@ class Connector(Protocol):
         """Open sockets and memory."""
 
     def put(self, peer: str, header: ChunkHeader, buffers: Sequence[np.ndarray]) -> bool:
-        """Send one chunk to the connector at address `peer`; `buffers` match `header.tensors` in order.
+        """Take one chunk for the connector at address `peer`; `buffers` match `header.tensors` in order.
+
+        It leaves at the latest with `flush`.
 
         StageError if they do not, or if the payload is over `max_chunk_bytes`: only that request fails.
 
-        False if the credit does not suffice now: nothing was sent, try again after `get` has taken in credit.
+        False if the credit does not suffice now: nothing was taken, try again after `get` has taken in credit.
         A chunk without payload (a terminal marker) is never refused. Buffers may be reused after the call.
         """
 
@@ -94,7 +96,7 @@ class Connector(Protocol):
         """
 
     def flush(self) -> None:
-        """Send the credit that waits. The host calls it once per step, before it waits; `get` giving None does too."""
+        """Send the chunks and the credit that wait. The host calls it before it waits for anything."""
 
     def num_held(self, request_id: str) -> int:
         """Leases of this producer's chunks of `request_id` that consumers have not released."""

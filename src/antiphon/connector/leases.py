@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 
-class Credit(msgspec.Struct, frozen=True, tag="credit", array_like=True):
+class Credit(msgspec.Struct, frozen=True, array_like=True):
     """consumer -> producer: these leases are released."""
 
     consumer: str

@@ -8,7 +8,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import assert_never
 
 import msgspec
 import numpy as np
@@ -21,25 +20,50 @@ from antiphon.connector.memfd import PREFIX_BYTES, ArenaIdentity, OwnArena, Peer
 from antiphon.errors import AntiphonError, ReplicaDiedError
 from antiphon.messages.error_info import to_info
 from antiphon.messages.interstage import ChunkFlag, ChunkHeader
-from antiphon.transport.channel import FrameInlet, Outlet
+from antiphon.transport.channel import Frame, FrameInlet, Outlet
 
 INLINE_BYTES = 16 * 1024
 """Up to this size a payload rides in the message; a copy there is cheaper than the arena's bookkeeping."""
 DEFAULT_ARENA_BYTES = 64 * 1024 * 1024
-_CREDITS_PER_MESSAGE = 64
+_MAX_CHUNKS_PER_PARCEL = 256
+_MAX_LEASES_PER_PARCEL = 1024
+_MAX_INLINE_PER_PARCEL = 256 * 1024
 _MAX_MESSAGE_BYTES = 1024 * 1024
 _MAX_ADDRESS_CHARS = 113  # ipc:// and the longest socket path
 _log = logging.getLogger(__name__)
 
 
-class SentChunk(msgspec.Struct, frozen=True, tag="chunk", array_like=True):
-    """producer -> consumer: one chunk. Its payload lies at `offset` of `arena`; None: in the second frame."""
+class SentChunk(msgspec.Struct, frozen=True, array_like=True):
+    """producer -> consumer: one chunk. Its payload lies at `offset` of `arena`; None: of the second frame."""
 
     header: ChunkHeader
     reply_address: str
     lease: int = 0
     arena: ArenaIdentity | None = None
     offset: int = 0
+
+
+class Parcel(msgspec.Struct, frozen=True, array_like=True):
+    """All that one connector had for another when it sent: one message costs as much as many chunks."""
+
+    chunks: list[SentChunk] = []
+    credit: Credit | None = None
+
+
+class _Outgoing:
+    """Owns what waits for one peer. inline: the payloads of its chunks that lie in no arena, each aligned."""
+
+    def __init__(self) -> None:
+        self.chunks: list[SentChunk] = []
+        self.inline = bytearray()
+        self.leases: list[int] = []
+
+    def take(self, sender: str) -> list[Frame]:
+        """The frames of a parcel of it all."""
+        credit = Credit(sender, tuple(self.leases)) if self.leases else None
+        frames: list[Frame] = [msgspec.msgpack.encode(Parcel(self.chunks, credit)), memoryview(self.inline)]
+        self.chunks, self.inline, self.leases = [], bytearray(), []
+        return frames
 
 
 class ShmConnector:
@@ -55,9 +79,11 @@ class ShmConnector:
         self._peer_arenas = PeerArenas()
         self._inlet = FrameInlet(address, max_message_bytes=_MAX_MESSAGE_BYTES)
         self._outlet = Outlet(max_queued=0)  # credit bounds what waits for a peer
-        self._decoder = msgspec.msgpack.Decoder(SentChunk | Credit)
+        self._decoder = msgspec.msgpack.Decoder(Parcel)
         self._arrived: deque[tuple[SentChunk, bytes]] = deque()
-        self._credits: dict[str, list[int]] = {}
+        self._outgoing: dict[str, _Outgoing] = {}
+        self._waiting: set[str] = set()
+        """Peers that something waits for."""
         self._num_put = self._num_bytes_put = self._num_refused = 0
         self._num_received = self._num_bytes_received = self._num_failed = 0
 
@@ -88,7 +114,7 @@ class ShmConnector:
         if peer in self._forgotten:
             return True
         if layout.size_bytes == 0:
-            self._send(peer, SentChunk(header, self._address), b"")
+            self._queue(peer, SentChunk(header, self._address))
         elif not self._put_payload(peer, layout, buffers):
             self._num_refused += 1
             return False
@@ -101,7 +127,6 @@ class ShmConnector:
         while not self._arrived:
             batch = self._inlet.receive()
             if not batch:
-                self.flush()
                 return None
             for frames in batch:
                 self._take_in(frames)
@@ -109,19 +134,19 @@ class ShmConnector:
         return self._open(sent, inline)
 
     def release(self, chunk: Chunk) -> None:
-        """Queue the credit; it leaves at the latest with `flush`."""
-        waiting = self._credits.get(chunk.reply_address)
-        if chunk.lease == 0 or waiting is None:  # nothing leased, or its producer was forgotten
+        """Queue the credit; it leaves with `flush`."""
+        outgoing = self._outgoing.get(chunk.reply_address)
+        if chunk.lease == 0 or outgoing is None:  # nothing leased, or its producer was forgotten
             return
-        waiting.append(chunk.lease)
-        if len(waiting) >= _CREDITS_PER_MESSAGE:
-            self._send_credit(chunk.reply_address, waiting)
+        outgoing.leases.append(chunk.lease)
+        self._waiting.add(chunk.reply_address)
+        if len(outgoing.leases) >= _MAX_LEASES_PER_PARCEL:
+            self._send(chunk.reply_address)
 
     def flush(self) -> None:
-        """Send the credit that waits, one message per producer."""
-        for producer, waiting in self._credits.items():
-            if waiting:
-                self._send_credit(producer, waiting)
+        """Send what waits, one parcel per peer."""
+        for peer in list(self._waiting):
+            self._send(peer)
 
     def num_held(self, request_id: str) -> int:
         """See Connector.num_held."""
@@ -133,7 +158,8 @@ class ShmConnector:
         self._free(self._leases.reclaim(peer))
         self._outlet.forget(peer)
         self._peer_arenas.forget(peer)
-        self._credits.pop(peer, None)
+        self._outgoing.pop(peer, None)
+        self._waiting.discard(peer)
 
     def fileno(self) -> int:
         """See FrameInlet.fileno."""
@@ -156,7 +182,7 @@ class ShmConnector:
         )
 
     def close(self) -> None:
-        """Return the credit that waits, close the sockets and let go of all memory."""
+        """Send what waits, close the sockets and let go of all memory."""
         self.flush()
         self._outlet.close()
         self._inlet.close()
@@ -169,47 +195,53 @@ class ShmConnector:
         if not self._leases.fits(header.request_id, size_bytes):
             return False
         if size_bytes <= INLINE_BYTES:
-            inline = bytearray(size_bytes)
-            layout.write(buffers, inline, 0)
+            inline = self._outgoing_to(peer).inline
+            offset = len(inline)
+            inline.extend(bytes(size_bytes))
+            layout.write(buffers, inline, offset)
             lease = self._leases.grant(_lease(peer, header, size_bytes, None))
-            self._send(peer, SentChunk(header, self._address, lease), inline)
+            self._queue(peer, SentChunk(header, self._address, lease, None, offset))
             return True
-        offset = self._arena.allocate(size_bytes)
-        if offset is None:
+        place = self._arena.allocate(size_bytes)
+        if place is None:
             return False
-        layout.write(buffers, self._memory.mapping, PREFIX_BYTES + offset)
-        lease = self._leases.grant(_lease(peer, header, size_bytes, offset))
-        self._send(peer, SentChunk(header, self._address, lease, self._memory.identity, PREFIX_BYTES + offset), b"")
+        layout.write(buffers, self._memory.mapping, PREFIX_BYTES + place)
+        lease = self._leases.grant(_lease(peer, header, size_bytes, place))
+        self._queue(peer, SentChunk(header, self._address, lease, self._memory.identity, PREFIX_BYTES + place))
         return True
 
-    def _send(self, peer: str, sent: SentChunk, inline: bytes | bytearray) -> None:
-        self._outlet.send_frames(peer, [msgspec.msgpack.encode(sent), memoryview(inline)])
+    def _outgoing_to(self, peer: str) -> _Outgoing:
+        return self._outgoing.setdefault(peer, _Outgoing())
 
-    def _send_credit(self, producer: str, waiting: list[int]) -> None:
-        self._outlet.send(producer, Credit(self._address, tuple(waiting)))
-        waiting.clear()
+    def _queue(self, peer: str, sent: SentChunk) -> None:
+        outgoing = self._outgoing_to(peer)
+        outgoing.chunks.append(sent)
+        self._waiting.add(peer)
+        if len(outgoing.chunks) >= _MAX_CHUNKS_PER_PARCEL or len(outgoing.inline) >= _MAX_INLINE_PER_PARCEL:
+            self._send(peer)
+
+    def _send(self, peer: str) -> None:
+        self._waiting.discard(peer)
+        self._outlet.send_frames(peer, self._outgoing[peer].take(self._address))
 
     def _take_in(self, frames: list[bytes]) -> None:
         try:
             message = self._decoder.decode(frames[0])
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             self._num_failed += 1
-            _log.warning("%s dropped a message that is no chunk: %s", self._address, error)
+            _log.warning("%s dropped a message that is no parcel: %s", self._address, error)
             return
-        match message:
-            case Credit():
-                self._free(self._leases.take_in(message))
-            case SentChunk():
-                self._arrived.append((message, frames[1] if len(frames) > 1 else b""))
-            case _:
-                assert_never(message)
+        if message.credit is not None:
+            self._free(self._leases.take_in(message.credit))
+        inline = frames[1] if len(frames) > 1 else b""
+        self._arrived.extend((sent, inline) for sent in message.chunks)
 
     def _open(self, sent: SentChunk, inline: bytes) -> Chunk:
         lease = sent.lease
         try:
             if lease:
                 self._check_address(sent)
-                self._credits.setdefault(sent.reply_address, [])
+                self._outgoing_to(sent.reply_address)
             layout = Layout.of(sent.header)
             source = inline if sent.arena is None else self._peer_arenas.open(sent.reply_address, sent.arena)
             chunk = Chunk(sent.header, layout.read(source, sent.offset), lease, sent.reply_address)

@@ -4,8 +4,6 @@ In: a final stage's output. Out: ClientOutput messages, coalesced in one ClientF
 Does not know: HTTP, SSE, audio containers, or the stages between.
 """
 
-from typing import assert_never
-
 import msgspec
 
 from antiphon.config.pipeline import ClientKind
@@ -98,16 +96,14 @@ class ClientFrame(msgspec.Struct, frozen=True):
     sent_s: float = 0.0
 
 
-def kind_of(data: ClientData) -> ClientKind:
-    """The declared kind that `data` must match."""
-    match data:
-        case TextDelta() | Segment():
-            return ClientKind.TEXT
-        case TokenDelta():
-            return ClientKind.TOKENS
-        case AudioChunk():
-            return ClientKind.AUDIO
-        case ImageOutput():
-            return ClientKind.IMAGE
-        case _:
-            assert_never(data)
+_TYPES: dict[ClientKind, tuple[type[ClientData], ...]] = {
+    ClientKind.TEXT: (TextDelta, Segment),
+    ClientKind.TOKENS: (TokenDelta,),
+    ClientKind.AUDIO: (AudioChunk,),
+    ClientKind.IMAGE: (ImageOutput,),
+}
+
+
+def types_of(kinds: frozenset[ClientKind]) -> frozenset[type[ClientData]]:
+    """The messages that outputs of the declared `kinds` may become."""
+    return frozenset(kind for declared in kinds for kind in _TYPES[declared])

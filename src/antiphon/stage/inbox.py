@@ -76,13 +76,14 @@ class Inbox:
         self._closed_ids: OrderedDict[tuple[str, int], AntiphonError | None] = OrderedDict()
         """Requests whose chunks are not kept: None, or why those that came early were given up."""
         self._events: deque[InboxEvent] = deque()
+        self._spent: list[Chunk] = []
 
     def open(
         self, request_id: str, epoch: int, producers: dict[str, str], rules: dict[str, EdgeRule], now_s: float
     ) -> dict[str, EdgeInput]:
         """Expect a request's input. producers: edge -> replica; rules: edge -> rule. Gives edge -> EdgeInput."""
         edges = {
-            edge: _Edge(rules[edge], replica, EdgeInput(edge), last_heard_s=now_s)
+            edge: _Edge(rules[edge], replica, EdgeInput(edge, self._spent), last_heard_s=now_s)
             for edge, replica in producers.items()
         }
         self._open[request_id] = _Waiting(epoch, edges)
@@ -103,15 +104,15 @@ class Inbox:
 
     def events(self) -> list[InboxEvent]:
         """What has happened since the last call."""
-        events, self._events = list(self._events), deque()
+        events = list(self._events)
+        self._events.clear()
         return events
 
     def end_step(self) -> None:
         """Arrays that models took in this step are not used any more: give their credit back."""
-        for waiting in self._open.values():
-            for edge in waiting.edges.values():
-                for chunk in edge.input.spent_chunks():
-                    self._connector.release(chunk)
+        for chunk in self._spent:
+            self._connector.release(chunk)
+        self._spent.clear()
 
     def own_unread(self) -> None:
         """Copy out the input of requests that the engine has not begun on, and give its credit back.
@@ -141,7 +142,7 @@ class Inbox:
                 silent_s = now_s - edge.last_heard_s
                 if not edge.input.ended and not edge.input.num_rows and silent_s > edge.rule.deadline_s:
                     edge.last_heard_s = now_s
-                    self._fail(request_id, _timeout(request_id, edge, silent_s))
+                    self._fail(request_id, _timeout(request_id, edge))
         for key in [key for key, early in self._early.items() if now_s - early.since_s > self._early_deadline_s]:
             self._give_up_early(key, f"no StartRequest came within {self._early_deadline_s:g} s of it")
 
@@ -218,10 +219,10 @@ class Inbox:
         self._events.append(InputFailed(request_id, error))
 
 
-def _timeout(request_id: str, edge: _Edge, silent_s: float) -> HandoffTimeoutError:
+def _timeout(request_id: str, edge: _Edge) -> HandoffTimeoutError:
     return HandoffTimeoutError(
-        f"{edge.rule.edge}: waited {silent_s:.0f} s for chunk {edge.next_seq} of {request_id} from {edge.producer}; "
-        f"raise edges.{edge.rule.edge}.deadline_s or see {edge.producer}'s log"
+        f"{edge.rule.edge}: waited {edge.rule.deadline_s:g} s for chunk {edge.next_seq} of {request_id} "
+        f"from {edge.producer}; raise edges.{edge.rule.edge}.deadline_s or see {edge.producer}'s log"
     )
 
 

@@ -36,6 +36,8 @@ from antiphon.transport.channel import Inlet, Outlet, Poller
 
 log = logging.getLogger(__name__)
 _IDLE_WAIT_S = 0.2
+_GATHER_S = 0.0005
+_LOOK_S = 0.02
 
 
 @dataclass
@@ -87,6 +89,9 @@ class StageLoop:
         self._drain_s = drain_s
         self._num_stops = 0
         self._has_left = False
+        self._is_busy = False
+        self._sent_s = self._looked_s = 0.0
+        self._done: set[str] = set()
 
     def stop(self) -> None:
         """Leave the pool, then leave `run`; the second call does not wait. Safe to call from a signal handler."""
@@ -110,7 +115,7 @@ class StageLoop:
 
     def _turn(self) -> None:
         self.step()
-        if not self._engine.has_work():
+        if not self._is_busy:
             self._poller.wait(_IDLE_WAIT_S)
 
     def step(self) -> None:
@@ -119,7 +124,9 @@ class StageLoop:
         self._schedule()
         results = self._execute()
         self._route(results)
+        self._send()
         self._report()
+        self._look_at_the_clock()
 
     def _watch(self) -> None:
         self._poller.register(self._control)
@@ -166,7 +173,6 @@ class StageLoop:
         self._router.fail(stop.request_id, to_error(stop.error) if stop.error else aborted, ChunkFlag.ABORT)
 
     def _schedule(self) -> None:
-        self._inbox.expire(time.monotonic())
         for event in self._inbox.events():
             bound = self._bound.get(event.request_id)
             if bound is None or bound.is_done:
@@ -187,6 +193,28 @@ class StageLoop:
     def _execute(self) -> list[StepResult]:
         return self._engine.step() if self._engine.has_work() else []
 
+    def _send(self) -> None:
+        """Let go of what waits: at once if there is nothing to do, else when the last time is _GATHER_S ago.
+
+        So a stage whose steps are long sends after each, and one with very short steps many steps' outputs at once.
+        """
+        self._is_busy = self._engine.has_work()
+        if not self._is_busy:
+            self._inbox.own_unread()
+        now_s = time.monotonic()
+        if not self._is_busy or now_s - self._sent_s >= _GATHER_S:
+            self._sent_s = now_s
+            self._router.send()
+            self._connector.flush()
+
+    def _look_at_the_clock(self) -> None:
+        now_s = time.monotonic()
+        if now_s - self._looked_s >= _LOOK_S:
+            self._looked_s = now_s
+            self._inbox.expire(now_s)
+            for request_id, error in self._router.failures(now_s).items():
+                self._fail(self._bound[request_id], error)
+
     def _route(self, results: list[StepResult]) -> None:
         for result in results:
             bound = self._bound.get(result.request.request_id)
@@ -197,12 +225,7 @@ class StageLoop:
             if request.is_blocked is not is_blocked:
                 request.is_blocked = is_blocked
                 self._spans.blocked(request_id, is_blocked)
-        for request_id, error in self._router.failures(time.monotonic()).items():
-            self._fail(self._bound[request_id], error)
         self._inbox.end_step()
-        if not self._engine.has_work():
-            self._inbox.own_unread()
-        self._connector.flush()
 
     def _route_one(self, bound: _Bound, output: StageOutput | AntiphonError) -> None:
         queue_s = bound.request.timeline.queue_s
@@ -230,17 +253,18 @@ class StageLoop:
 
     def _end(self, bound: _Bound) -> None:
         bound.is_done = True
+        self._done.add(bound.request.request_id)
         bound.request.timeline.done_s = bound.request.timeline.done_s or time.monotonic()
         self._engine.abort(bound.request.request_id)
         self._inbox.close(bound.request.request_id)
 
     def _report(self) -> None:
-        for request_id, bound in list(self._bound.items()):
-            if bound.is_done and self._router.is_drained(request_id):
-                self._router.close(request_id)
-                del self._bound[request_id]
-                self._spans.released(bound.request)
-                self._say(bound, StageEventKind.RELEASED)
+        for request_id in [name for name in self._done if self._router.is_drained(name)]:
+            bound = self._bound.pop(request_id)
+            self._done.remove(request_id)
+            self._router.close(request_id)
+            self._spans.released(bound.request)
+            self._say(bound, StageEventKind.RELEASED)
         self._reporter.report_if_due(len(self._bound))
 
     def _say(self, bound: _Bound, kind: str, error: AntiphonError | None = None) -> None:

@@ -10,14 +10,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from antiphon.config.pipeline import FLOATING, ChunkPlan, EdgeSpec, Layout, OutputSpec, StageSpec
+from antiphon.config.pipeline import ChunkPlan, EdgeSpec, StageSpec
 from antiphon.connector.base import Connector
 from antiphon.connector.cursor import Arrays, EdgeCursor, EdgeTarget
 from antiphon.errors import AntiphonError, HandoffTimeoutError, StageError, UndeclaredOutputError
-from antiphon.messages.client import Addressed, ClientData, ClientFrame, ClientOutput, OutputEnd, OutputError, kind_of
+from antiphon.messages.client import Addressed, ClientFrame, ClientOutput, OutputEnd, OutputError, types_of
 from antiphon.messages.control import Counter, StartRequest
 from antiphon.messages.error_info import to_info
 from antiphon.messages.interstage import ChunkFlag
+from antiphon.stage.declared import DeclaredOutput
 from antiphon.stage.output_meter import OutputMeter
 from antiphon.stage.request import StageOutput
 from antiphon.transport.channel import ChannelFullError, Outlet
@@ -49,14 +50,19 @@ class OutputRouter:
         self._replica = replica
         self._spec = spec
         self._edges = {edge.consumer: edge for edge in out_edges}
+        self._declared = {output.key: DeclaredOutput(output) for output in spec.outputs}
+        self._client_types = types_of(spec.client_kinds)
         self._plans = plans
         self._connector = connector
         self._outlet = outlet
         self._routes: dict[str, _Route] = {}
+        self._unsent: dict[str, _Route] = {}
+        """Those with rows or an end that are not sent: the others have nothing to flush."""
         self._deadlines_s = deadlines_s
         self._frames: defaultdict[str, list[Addressed]] = defaultdict(list)
         self._meter = OutputMeter(tuple(plans))
         self._unheard: dict[str, AntiphonError] = {}
+        self._was_waiting = False
 
     def open(self, start: StartRequest) -> frozenset[str]:
         """Bind a request's lanes; gives the consumers that are bound."""
@@ -89,6 +95,8 @@ class OutputRouter:
                 self._to_client(route, data)
         if output.finished:
             self._finish(route, output)
+        if route.cursors and (output.handoff or output.finished):
+            self._unsent[request_id] = route
 
     def fail(self, request_id: str, error: AntiphonError, flag: ChunkFlag = ChunkFlag.ERROR) -> None:
         """End every lane of the request with `error`, except those that have ended."""
@@ -97,16 +105,24 @@ class OutputRouter:
             if not cursor.is_closed:
                 cursor.fail(flag, to_info(error))
         self._end_client(route, OutputError(to_info(error)))
+        self._unsent[request_id] = route
 
     def flush(self) -> dict[str, bool]:
-        """Put what is due on every edge and send the step's client frames. Gives request -> waits for credit."""
+        """Put what is due on every edge. Gives request -> waits for credit, for those that had something to put."""
         blocked, waiting = {}, set[str]()
-        for request_id, route in self._routes.items():
+        for request_id, route in self._unsent.items():
             refused = [edge for edge, cursor in route.cursors.items() if not cursor.flush(self._connector)]
             waiting.update(refused)
             blocked[request_id] = bool(refused)
+        self._unsent = {name: route for name, route in self._unsent.items() if blocked[name]}
+        if waiting or self._was_waiting:
+            self._meter.note_waiting(waiting, time.monotonic())
+            self._was_waiting = bool(waiting)
+        return blocked
+
+    def send(self) -> None:
+        """Send what final stages have said, one frame per api-server."""
         now_s = time.monotonic()
-        self._meter.note_waiting(waiting, now_s)
         for address, outputs in self._frames.items():
             num_sent = self._meter.num_sent(address) + len(outputs)
             try:
@@ -115,12 +131,11 @@ class OutputRouter:
             except ChannelFullError as error:
                 self._lose(outputs, error)
         self._frames.clear()
-        return blocked
 
     def failures(self, now_s: float) -> dict[str, AntiphonError]:
         """Request -> why it cannot go on: no credit for its edge's deadline_s, or its api-server does not read."""
         failed, self._unheard = self._unheard, {}
-        for request_id, route in self._routes.items():
+        for request_id, route in self._unsent.items():
             for edge, cursor in route.cursors.items():
                 if cursor.waited_s(now_s) > self._deadlines_s[edge]:
                     failed[request_id] = self._no_credit(route, cursor)
@@ -149,6 +164,7 @@ class OutputRouter:
     def close(self, request_id: str) -> None:
         """Forget a drained request."""
         del self._routes[request_id]
+        self._unsent.pop(request_id, None)
 
     def _finish(self, route: _Route, output: StageOutput) -> None:
         for cursor in route.cursors.values():
@@ -182,23 +198,16 @@ class OutputRouter:
         )
 
     def _by_layout(self, arrays: Arrays) -> tuple[Arrays, Arrays]:
-        whole = {key: array for key, array in arrays.items() if self._declared(key).layout is Layout.WHOLE}
-        return {key: array for key, array in arrays.items() if key not in whole}, whole
-
-    def _declared(self, key: str) -> OutputSpec:
-        spec = self._spec.output(key)
-        if spec is None:
-            declared = ", ".join(output.key for output in self._spec.outputs) or "nothing"
-            raise UndeclaredOutputError(
-                f"stage {self._spec.name} made {key!r}, which it does not declare; it declares {declared}"
-            )
-        return spec
+        whole = {key: array for key, array in arrays.items() if self._declared[key].is_whole}
+        return ({key: array for key, array in arrays.items() if key not in whole}, whole) if whole else (arrays, whole)
 
     def _check(self, request_id: str, output: StageOutput) -> None:
         for consumer, arrays in output.handoff.items():
             self._check_handoff(request_id, consumer, arrays)
         for data in output.client:
-            self._check_client(request_id, data)
+            if type(data) not in self._client_types:
+                expected = f"one of {sorted(self._spec.client_kinds)} on the client lane"
+                raise self._undeclared(request_id, type(data).__name__, expected)
 
     def _check_handoff(self, request_id: str, consumer: str, arrays: Arrays) -> None:
         edge = self._edges.get(consumer)
@@ -206,13 +215,18 @@ class OutputRouter:
             raise self._undeclared(request_id, f"handed off to {consumer!r}", f"one of {sorted(self._edges)}")
         lengths, shapes = {}, {}
         for key, array in arrays.items():
-            spec = self._declared(key)
+            declared = self._declared.get(key)
+            if declared is None:
+                raise UndeclaredOutputError(
+                    f"stage {self._spec.name} made {key!r}, which it does not declare; "
+                    f"it declares {', '.join(self._declared) or 'nothing'}"
+                )
             if key not in edge.keys:
                 raise self._undeclared(request_id, f"{key!r} on {edge.name}", f"one of {list(edge.keys)}")
             if not isinstance(array, np.ndarray):
                 raise self._undeclared(request_id, f"{key!r} as a {type(array).__name__}", "a numpy array")
-            check_array(request_id, self._spec.name, spec, array)
-            if spec.layout is Layout.PER_ROW:
+            declared.check(request_id, self._spec.name, array)
+            if not declared.is_whole:
                 lengths[key], shapes[key] = len(array), array.shape[1:]
         if len(set(lengths.values())) > 1:
             raise self._undeclared(request_id, f"rows {lengths} on {edge.name}", "as many rows of every key")
@@ -220,27 +234,5 @@ class OutputRouter:
         if shapes != first:
             raise self._undeclared(request_id, f"row shapes {shapes} on {edge.name}", f"{first}, as in its first rows")
 
-    def _check_client(self, request_id: str, data: ClientData) -> None:
-        if not isinstance(data, ClientData) or kind_of(data) not in self._spec.client_kinds:
-            expected = f"one of {sorted(self._spec.client_kinds)} on the client lane"
-            raise self._undeclared(request_id, type(data).__name__, expected)
-
     def _undeclared(self, request_id: str, got: str, expected: str) -> UndeclaredOutputError:
         return UndeclaredOutputError(f"{self._replica}: {request_id}: got {got}, expected {expected}")
-
-
-_HELD_AS = {"bfloat16": ("uint16",), FLOATING: ("float32", "float16", "uint16")}
-
-
-def check_array(request_id: str, stage: str, spec: OutputSpec, array: np.ndarray) -> None:
-    """UndeclaredOutputError if `array` has not the declared dtype or row shape. bfloat16 is held as uint16."""
-    dtypes = _HELD_AS.get(spec.dtype, (spec.dtype,))
-    shape = array.shape[1:]
-    fits = len(shape) == len(spec.row_shape) and all(
-        want in (None, have) for want, have in zip(spec.row_shape, shape, strict=True)
-    )
-    if array.dtype.name not in dtypes or array.ndim == 0 or not fits:
-        raise UndeclaredOutputError(
-            f"stage {stage}: {request_id}: output {spec.key!r} is {array.dtype.name} {list(array.shape)}, "
-            f"expected {' or '.join(dtypes)} [n, {', '.join(str(size or 'any') for size in spec.row_shape)}]"
-        )

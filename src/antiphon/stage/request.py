@@ -7,6 +7,7 @@ Does not know: sockets, peers' addresses, other stages' state.
 from collections import deque
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from antiphon.connector.base import Chunk
@@ -17,8 +18,7 @@ from antiphon.stage.timeline import Timeline
 Arrays = dict[str, np.ndarray]
 
 
-@dataclass(frozen=True)
-class StageOutput:
+class StageOutput(msgspec.Struct, frozen=True):
     """What a model made for one request in one step; each lane is declared where the output is made.
 
     handoff: consumer stage -> key -> array (PER_ROW keys of one consumer have equal length along axis 0).
@@ -28,12 +28,12 @@ class StageOutput:
     rows that were handed off before are dropped. Left out, rows follow the last ones.
     """
 
-    handoff: dict[str, Arrays] = field(default_factory=dict)
+    handoff: dict[str, Arrays] = {}
     client: tuple[ClientData, ...] = ()
     finished: bool = False
     finish_reason: str = "stop"
     usage: Usage = Usage()
-    first_rows: dict[str, int] = field(default_factory=dict)
+    first_rows: dict[str, int] = {}
 
 
 NOTHING = StageOutput()
@@ -43,9 +43,10 @@ class EdgeInput:
     """Owns the rows of one in-edge that have arrived and are not consumed yet: `num_rows` of them.
 
     Arrays that `take` gives are read-only views, valid until the end of the step; copy what must live longer.
+    Chunks whose rows are all consumed go to `spent`: when the step is over, their memory may go back.
     """
 
-    def __init__(self, edge: str) -> None:
+    def __init__(self, edge: str, spent: list[Chunk] | None = None) -> None:
         self.edge = edge
         self.ended = False
         self.whole: Arrays = {}
@@ -53,7 +54,7 @@ class EdgeInput:
         self.num_rows_taken = 0
         self._chunks: deque[Chunk] = deque()
         self._rows_left_in_first = 0
-        self._spent: list[Chunk] = []
+        self._spent: list[Chunk] = [] if spent is None else spent
 
     def add(self, chunk: Chunk) -> None:
         """Append the chunk that follows the last one."""
@@ -91,11 +92,6 @@ class EdgeInput:
             return pieces[0]
         return {key: np.concatenate([piece[key] for piece in pieces]) for key in pieces[0]}
 
-    def spent_chunks(self) -> list[Chunk]:
-        """Chunks whose rows are all consumed, once; the step is over, their memory may go back."""
-        spent, self._spent = self._spent, []
-        return spent
-
     def own_unread(self) -> list[Chunk]:
         """If nothing has been taken yet, copy what lies here; gives the chunks whose memory may go back."""
         if self.num_rows_taken:
@@ -105,9 +101,9 @@ class EdgeInput:
         return leased
 
     def drop(self) -> list[Chunk]:
-        """Every chunk still held: the request is over."""
-        held = [*self._spent, *self._chunks]
-        self._spent, self._chunks, self.num_rows = [], deque(), 0
+        """Every chunk that is not consumed: the request is over."""
+        held = list(self._chunks)
+        self._chunks, self.num_rows = deque(), 0
         return held
 
     def _consume(self, chunk: Chunk, count: int) -> None:

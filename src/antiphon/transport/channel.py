@@ -72,6 +72,8 @@ class FrameInlet:
         """Up to 1,024 messages that have arrived, without waiting."""
         socket = self._open()
         received: list[list[bytes]] = []
+        if not int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:  # costs a tenth of the exception below
+            return received
         while len(received) < _MAX_BATCH:
             try:
                 frames = socket.recv_multipart(zmq.NOBLOCK)

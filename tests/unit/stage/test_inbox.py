@@ -66,6 +66,7 @@ class Bench:
 
     def assert_nothing_is_held_after_close(self) -> None:
         self.inbox.close("req-1")
+        self.inbox.end_step()
         assert self.inbox.num_held() == 0
         assert self.num_leases == 0
 

@@ -25,7 +25,8 @@ from antiphon.messages.client import AudioChunk, ClientFrame, OutputEnd, OutputE
 from antiphon.messages.control import Peer, StartRequest
 from antiphon.messages.interstage import ChunkFlag
 from antiphon.messages.params import RequestParams
-from antiphon.stage.outputs import OutputRouter, check_array
+from antiphon.stage.declared import DeclaredOutput
+from antiphon.stage.outputs import OutputRouter
 from antiphon.stage.request import StageOutput
 from antiphon.transport.channel import ChannelFullError
 
@@ -92,6 +93,12 @@ class Bench:
         peers = tuple(Peer(f"thinker->{consumer}", f"{consumer}/0", addresses[consumer]) for consumer in consumers)
         return self.router.open(StartRequest(name, 0, "chat", RequestParams(), (), peers, client))
 
+    def flush(self) -> dict[str, bool]:
+        """Put and send all that is due, as a stage with nothing else to do does."""
+        blocked = self.router.flush()
+        self.router.send()
+        return blocked
+
     def arrived(self, consumer: str) -> list[Chunk]:
         """What has come to a consumer, released."""
         connector = {"talker": self.talker, "drawer": self.drawer}[consumer]
@@ -130,7 +137,7 @@ GOOD = StageOutput(handoff={"talker": {"hidden": hidden(2), "token": token(5, 6)
 def test_rows_go_to_their_consumer_and_the_client_output_to_the_client(bench: Bench) -> None:
     assert bench.open() == {"talker", "drawer"}
     bench.router.route("req-1", GOOD)
-    bench.router.flush()
+    bench.flush()
     (chunk,) = bench.arrived("talker")
     assert chunk.arrays["hidden"].tolist() == hidden(2).tolist()
     assert chunk.arrays["token"].tolist() == [5, 6]
@@ -196,7 +203,7 @@ def test_what_is_not_declared_is_an_error_that_says_what_came_and_what_should_ha
         bench.router.route("req-1", StageOutput({**good_part, **handoff}, (*GOOD.client, *client), finished=True))
     for part in parts:
         assert part in caught.value.message
-    bench.router.flush()
+    bench.flush()
     assert bench.arrived("talker") == bench.arrived("drawer") == bench.said() == [], "something was forwarded"
 
 
@@ -212,7 +219,7 @@ def test_rows_that_could_not_be_joined_to_the_first_ones_are_undeclared(bench: B
         UndeclaredOutputError, match=r"thinker/0: req-1: got row shapes \{'pooled': \(3,\)\} on thinker"
     ):
         bench.router.route("req-1", StageOutput({"drawer": second}))
-    bench.router.flush()
+    bench.flush()
     assert [chunk.arrays["pooled"].tolist() for chunk in bench.arrived("drawer")] == [[[0.0, 1.0]]]
 
 
@@ -229,7 +236,7 @@ def test_each_request_may_have_its_own_size_where_any_size_is_declared(bench: Be
     for name, width in (("req-1", 2), ("req-2", 3)):
         bench.open(name)
         bench.router.route(name, StageOutput({"drawer": {"pooled": hidden(1, width=width)}}))
-    bench.router.flush()
+    bench.flush()
     assert [chunk.arrays["pooled"].shape for chunk in bench.arrived("drawer")] == [(1, 2), (1, 3)]
 
 
@@ -237,9 +244,9 @@ def test_a_whole_array_travels_beside_the_rows_and_once(bench: Bench) -> None:
     bench.open(consumers=("talker",))
     summary = np.ones((1, 3), np.float32)
     bench.router.route("req-1", StageOutput({"talker": {**GOOD.handoff["talker"], "summary": summary}}))
-    bench.router.flush()
+    bench.flush()
     bench.router.route("req-1", GOOD)
-    bench.router.flush()
+    bench.flush()
     first, second = bench.arrived("talker")
     assert first.arrays["summary"].tolist() == [[1.0, 1.0, 1.0]]
     assert {spec.key: spec.per_row for spec in first.header.tensors} == {
@@ -254,7 +261,7 @@ def test_output_for_lanes_that_the_request_has_not_bound_is_dropped(bench: Bench
     assert bench.open(consumers=("talker",), client="") == {"talker"}
     output = StageOutput({"drawer": {"pooled": hidden(1)}, **GOOD.handoff}, GOOD.client, finished=True)
     bench.router.route("req-1", output)
-    bench.router.flush()
+    bench.flush()
     assert len(bench.arrived("talker")) == 1
     assert bench.arrived("drawer") == []
     assert bench.outlet.sent == []
@@ -265,7 +272,7 @@ def test_an_end_reaches_every_edge_and_the_client_even_without_any_payload(bench
     bench.open()
     end = StageOutput(finished=True, finish_reason="length", usage=Usage(num_output_tokens=7))
     bench.router.route("req-1", end)
-    bench.router.flush()
+    bench.flush()
     for consumer in ("talker", "drawer"):
         (chunk,) = bench.arrived(consumer)
         assert (chunk.header.flags, chunk.header.rows, chunk.header.seq) == (ChunkFlag.END, 0, 0)
@@ -280,7 +287,7 @@ def test_an_error_reaches_every_edge_and_the_client_once_and_nothing_follows_it(
     bench.router.fail("req-1", StageError("later"))
     bench.router.route("req-1", StageOutput(GOOD.handoff, GOOD.client, finished=True))
     for _ in range(3):
-        bench.router.flush()
+        bench.flush()
     for consumer in ("talker", "drawer"):
         (chunk,) = bench.arrived(consumer)
         assert (chunk.header.flags, chunk.header.rows) == (ChunkFlag.ERROR, 0)
@@ -294,9 +301,9 @@ def test_an_error_reaches_every_edge_and_the_client_once_and_nothing_follows_it(
 def test_an_error_after_the_end_changes_nothing(bench: Bench) -> None:
     bench.open()
     bench.router.route("req-1", StageOutput(finished=True))
-    bench.router.flush()
+    bench.flush()
     bench.router.fail("req-1", StageError("later"))
-    bench.router.flush()
+    bench.flush()
     assert [chunk.header.flags for chunk in bench.arrived("talker")] == [ChunkFlag.END]
     assert bench.said() == [OutputEnd()]
 
@@ -304,7 +311,7 @@ def test_an_error_after_the_end_changes_nothing(bench: Bench) -> None:
 def test_an_abort_is_marked_as_such_on_every_edge(bench: Bench) -> None:
     bench.open()
     bench.router.fail("req-1", StageError("its client has gone"), ChunkFlag.ABORT)
-    bench.router.flush()
+    bench.flush()
     assert [chunk.header.flags for chunk in bench.arrived("drawer")] == [ChunkFlag.ABORT]
 
 
@@ -314,8 +321,8 @@ def test_one_step_makes_one_frame_per_api_server(bench: Bench) -> None:
     bench.open("req-3", client="ipc://one")
     for name in ("req-1", "req-2", "req-3", "req-1"):
         bench.router.route(name, StageOutput(client=(TokenDelta([int(name[-1])]),)))
-    bench.router.flush()
-    bench.router.flush()
+    bench.flush()
+    bench.flush()
     told = {address: [(a.request_id, a.output) for a in frame.outputs] for address, frame in bench.outlet.sent}
     assert len(bench.outlet.sent) == 2
     assert told == {
@@ -329,10 +336,10 @@ def test_an_api_server_that_does_not_read_fails_the_requests_whose_outputs_are_l
     bench.open("req-1")
     bench.open("req-2")
     bench.router.route("req-2", GOOD)
-    bench.router.flush()
+    bench.flush()
     bench.outlet.is_full = True
     bench.router.route("req-1", GOOD)
-    bench.router.flush()
+    bench.flush()
     assert len(bench.arrived("talker")) == 2
     failures = bench.router.failures(0.0)
     assert list(failures) == ["req-1"]
@@ -340,7 +347,7 @@ def test_an_api_server_that_does_not_read_fails_the_requests_whose_outputs_are_l
     bench.outlet.is_full = False
     bench.router.fail("req-1", failures["req-1"])
     bench.router.route("req-2", StageOutput(finished=True))
-    bench.router.flush()
+    bench.flush()
     assert bench.said("req-1") == [], "a client that has missed an output gets nothing that would hide the gap"
     assert bench.said("req-2") == [TokenDelta([5, 6]), OutputEnd()]
     assert bench.router.failures(0.0) == {}
@@ -351,19 +358,19 @@ def test_a_wait_for_credit_has_a_deadline_and_its_error_names_edge_chunk_replica
     bench.open("req-1", consumers=("drawer",), client="")
     for _ in range(12):
         bench.router.route("req-1", StageOutput({"drawer": {"pooled": hidden(1, width=16)}}))
-    assert bench.router.flush() == {"req-1": True}
+    assert bench.flush() == {"req-1": True}
     assert bench.router.failures(100.0) == {}
     bench.arrived("drawer")
-    bench.router.flush()  # room for some chunks: the wait of those behind them begins anew
+    bench.flush()  # room for some chunks: the wait of those behind them begins anew
     assert bench.router.failures(109.0) == {}
-    bench.router.flush()
+    bench.flush()
     assert bench.router.failures(118.0) == {}
     (error,) = bench.router.failures(120.0).values()
     assert isinstance(error, HandoffTimeoutError)
     for word in ("thinker->drawer", "chunk 8 of req-1", "drawer/0", "10 s", "edges.thinker->drawer.deadline_s"):
         assert word in error.message
     bench.router.fail("req-1", error)
-    bench.router.flush()
+    bench.flush()
     assert bench.router.failures(500.0) == {}
     assert bench.arrived("drawer")[-1].header.flags == ChunkFlag.ERROR
     assert bench.router.is_drained("req-1")
@@ -375,11 +382,11 @@ def test_nothing_is_sent_to_a_consumer_that_has_died_and_the_other_edge_ends_as_
     bench.open()
     bench.router.route("req-1", GOOD)
     bench.router.route("req-1", StageOutput({"drawer": {"pooled": hidden(2)}}))
-    bench.router.flush()
+    bench.flush()
     bench.router.forget_peer(bench.drawer.address)
     assert bench.producer.num_held("req-1") == 1
     bench.router.fail("req-1", ReplicaDiedError("drawer/0 died"), ChunkFlag.ABORT)
-    bench.router.flush()
+    bench.flush()
     assert [chunk.header.flags for chunk in bench.arrived("talker")] == [0, ChunkFlag.ABORT]
     assert [chunk.header.flags for chunk in bench.arrived("drawer")] == [0]
     assert bench.router.is_drained("req-1")
@@ -394,7 +401,7 @@ def test_rows_that_an_engine_makes_again_are_dropped_per_consumer(bench: Bench) 
 
     for output in (made(0, 5), made(2, 2, drawer=2), made(4, 4, drawer=4), made(8, 1)):
         bench.router.route("req-1", output)
-        bench.router.flush()
+        bench.flush()
     chunks = bench.arrived("drawer")
     values = np.concatenate([chunk.arrays["pooled"] for chunk in chunks])[:, 0]
     assert values.tolist() == list(range(9))
@@ -408,19 +415,19 @@ def test_a_request_is_blocked_while_an_edge_has_no_credit_and_drained_when_all_i
     bench.open("req-2", consumers=("talker",), client="")
     for _ in range(6):
         bench.router.route("req-1", StageOutput({"drawer": {"pooled": hidden(1, width=16)}}))
-        blocked = bench.router.flush()
-    assert blocked == {"req-1": True, "req-2": False}
+        blocked = bench.flush()
+    assert blocked == {"req-1": True}
     bench.router.route("req-1", StageOutput(finished=True))
     assert not bench.router.is_drained("req-1")
     received = []
     for _ in range(10):
         received += bench.arrived("drawer")
-        blocked = bench.router.flush()
-    assert blocked["req-1"] is False
+        blocked = bench.flush()
+    assert blocked == {}, "it has nothing more to put"
     assert sum(chunk.header.rows for chunk in received) == 6
     assert bench.router.is_drained("req-1")
     bench.router.close("req-1")
-    assert bench.router.flush() == {"req-2": False}
+    assert bench.flush() == {}
     for connector in bench.connectors:
         connector.close()
 
@@ -438,9 +445,9 @@ def test_a_request_is_blocked_while_an_edge_has_no_credit_and_drained_when_all_i
 )
 def test_an_array_fits_its_declaration_or_the_error_shows_both(spec: OutputSpec, array, expected: str) -> None:
     if not expected:
-        return check_array("req-1", "thinker", spec, array)
+        return DeclaredOutput(spec).check("req-1", "thinker", array)
     with pytest.raises(UndeclaredOutputError) as caught:
-        check_array("req-1", "thinker", spec, array)
+        DeclaredOutput(spec).check("req-1", "thinker", array)
     assert expected in caught.value.message
 
 
@@ -461,7 +468,7 @@ def test_what_is_sent_is_counted_per_edge_and_per_api_server(bench: Bench) -> No
     bench.open()
     bench.router.route("req-1", GOOD)
     bench.router.route("req-1", StageOutput(client=(TokenDelta([7]),), finished=True))
-    bench.router.flush()
+    bench.flush()
     assert counted(bench, "edge_chunks_total") == {"thinker->talker": 1, "thinker->drawer": 1}
     assert counted(bench, "edge_rows_total") == {"thinker->talker": 2, "thinker->drawer": 0}
     assert counted(bench, "edge_bytes_total") == {"thinker->talker": 2 * (16 + 8), "thinker->drawer": 0}
@@ -481,9 +488,9 @@ def test_the_time_in_which_a_request_waits_for_credit_is_counted_on_its_edge_and
     bench.open("req-1", consumers=("drawer",), client="")
     for _ in range(6):
         bench.router.route("req-1", StageOutput({"drawer": {"pooled": hidden(1, width=16)}}))
-        bench.router.flush()
+        bench.flush()
     waited_s = counted(bench, "edge_wait_seconds_total")["thinker->drawer"]
-    bench.router.flush()
+    bench.flush()
     assert counted(bench, "edge_wait_seconds_total")["thinker->drawer"] > waited_s
     assert counted(bench, "edge_wait_seconds_total")["thinker->talker"] == 0
     assert counted(bench, "credit_wait_seconds_total") == {
@@ -491,9 +498,9 @@ def test_the_time_in_which_a_request_waits_for_credit_is_counted_on_its_edge_and
     }
     for _ in range(10):
         bench.arrived("drawer")
-        bench.router.flush()
+        bench.flush()
     waited_s = counted(bench, "credit_wait_seconds_total")[""]
-    bench.router.flush()
+    bench.flush()
     assert counted(bench, "credit_wait_seconds_total")[""] == waited_s
     for connector in bench.connectors:
         connector.close()

@@ -33,7 +33,8 @@ def chunk_of(seq: int, first_row: int, rows: int, flags: ChunkFlag = ChunkFlag.N
     )
 )
 def test_take_gives_each_row_once_in_order_and_each_chunk_is_spent_once(steps: list[tuple[str, int]]) -> None:
-    edge = EdgeInput("a->b")
+    finished: list[Chunk] = []
+    edge = EdgeInput("a->b", finished)
     waiting: list[int] = []
     added: list[Chunk] = []
     spent: list[Chunk] = []
@@ -53,13 +54,14 @@ def test_take_gives_each_row_once_in_order_and_each_chunk_is_spent_once(steps: l
                 assert taken["number"].tolist() == expected
                 assert taken["pair"].tolist() == [[row, -row] for row in expected]
         else:
-            spent += edge.spent_chunks()
+            spent += finished
+            finished.clear()
         assert edge.num_rows == len(waiting)
         assert edge.num_rows_taken == next_row - len(waiting)
     for chunk in spent:
         rows = range(chunk.header.first_row, chunk.header.first_row + chunk.header.rows)
         assert not set(rows) & set(waiting)
-    last = [*spent, *edge.drop()]
+    last = [*spent, *finished, *edge.drop()]
     assert sorted(chunk.lease for chunk in last) == [chunk.lease for chunk in added]
     assert edge.drop() == []
     assert edge.num_rows == 0
@@ -77,11 +79,12 @@ def test_an_edge_is_exhausted_when_it_has_ended_and_its_last_row_is_taken() -> N
 
 
 def test_a_whole_array_outlives_the_chunk_that_brought_it() -> None:
-    edge = EdgeInput("a->b")
+    finished: list[Chunk] = []
+    edge = EdgeInput("a->b", finished)
     document = np.arange(4, dtype=np.uint8)
     tensors = (TensorSpec("document", "uint8", (4,), False),)
     edge.add(Chunk(ChunkHeader("req-1", 0, "a->b", "a/0", 0, tensors=tensors), {"document": document}, lease=5))
-    (spent,) = edge.spent_chunks()
+    (spent,) = finished
     document[...] = 0  # its producer uses the memory again
     assert spent.lease == 5
     assert edge.whole["document"].tolist() == [0, 1, 2, 3]

@@ -7,13 +7,14 @@ Does not know: sockets, lanes, or other stages.
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from antiphon.errors import AntiphonError
 from antiphon.stage.engine.step_meter import StepMeter
 from antiphon.stage.request import StageOutput, StageRequest
 
 
-@dataclass(frozen=True)
-class StepResult:
+class StepResult(msgspec.Struct, frozen=True):
     """What one step made for one request: an output, or the error that ends the request."""
 
     request: StageRequest

@@ -12,7 +12,7 @@ from antiphon.stage.engine.base import EngineStatistics, StepResult
 from antiphon.stage.engine.generation_model import GenerationModel, ModelContext, Slot
 from antiphon.stage.engine.guard import guarded, outputs_of
 from antiphon.stage.engine.step_meter import StepMeter
-from antiphon.stage.request import StageRequest
+from antiphon.stage.request import Arrays, StageRequest
 from antiphon.stage.scheduler.generation import GenerationScheduler
 
 
@@ -82,10 +82,12 @@ class GenerationEngine:
         self._states.clear()
 
     def _can_run(self, request: StageRequest) -> bool:
-        inputs = request.inputs.values()
-        if any(edge.num_rows for edge in inputs) or all(edge.exhausted for edge in inputs):
-            return True
-        if request.request_id in self._faults:
+        exhausted = True
+        for edge in request.inputs.values():
+            if edge.num_rows:
+                return True
+            exhausted = exhausted and edge.exhausted
+        if exhausted or request.request_id in self._faults:
             return True
         state = self._states[request.request_id]
         pending: bool | AntiphonError = guarded([request], lambda: self._model.has_pending(state))
@@ -95,6 +97,9 @@ class GenerationEngine:
         return pending
 
     def _slot(self, request: StageRequest) -> Slot[Any]:
-        rows = {producer: edge.take(self._model.rows_per_step) for producer, edge in request.inputs.items()}
-        ended = all(edge.exhausted for edge in request.inputs.values())
+        limit, ended = self._model.rows_per_step, True
+        rows: dict[str, Arrays] = {}
+        for producer, edge in request.inputs.items():
+            rows[producer] = edge.take(limit) if edge.num_rows else {}
+            ended = ended and edge.exhausted
         return Slot(request, self._states[request.request_id], rows, ended)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+import msgspec
 import numpy as np
 
 from antiphon.errors import AntiphonError
@@ -31,8 +32,7 @@ class ModelContext:
     dtype: str = ""
 
 
-@dataclass(frozen=True)
-class Slot(Generic[State]):
+class Slot(msgspec.Struct, Generic[State], frozen=True):
     """One request's place in a batch.
 
     rows: in-edge's producer -> key -> [n, ...] new rows, read-only, valid during the step only; empty if none came.
