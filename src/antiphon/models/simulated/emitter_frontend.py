@@ -1,0 +1,33 @@
+"""The sim-emitter pipelines' frontend: the last message of a chat is the plan; all outputs that there are are wanted.
+
+In: ChatInput. Out: EntryPayload with `plan` int64 [3]. Does not know: stages.
+"""
+
+import numpy as np
+
+from antiphon.client.frontend import FrontendLimits
+from antiphon.config.pipeline import Modality
+from antiphon.errors import UnsupportedModalityError
+from antiphon.messages.params import RequestParams
+from antiphon.messages.payload import EntryPayload
+from antiphon.messages.tasks import ChatInput, TaskInput
+from antiphon.models.simulated.emitter_pipeline import EmitterPlan
+
+_TEXT = frozenset({Modality.TEXT})
+_ALL = frozenset({Modality.TEXT, Modality.AUDIO, Modality.IMAGE})
+
+
+class EmitterFrontend:
+    """Has no limits of its own."""
+
+    def __init__(self, limits: FrontendLimits) -> None:
+        pass
+
+    def prepare(self, task_input: TaskInput) -> EntryPayload:
+        """See the module docstring."""
+        if not isinstance(task_input, ChatInput) or not task_input.messages:
+            raise UnsupportedModalityError("sim-emitter takes chats only", param="model")
+        plan = EmitterPlan.parse(task_input.messages[-1].text)
+        row = np.array([[plan.num_outputs, plan.row_bytes, plan.is_text]], np.int64)
+        outputs = _ALL if task_input.audio_out else _TEXT
+        return EntryPayload("chat", _TEXT, outputs, RequestParams(), {"plan": row}, {})
