@@ -42,19 +42,24 @@ MAY_REACH_MODELS = {
     ("antiphon.bench.reference", "antiphon.models.voice.clauses"),
     ("antiphon.bench.chaos.run", "antiphon.models.simulated.voice_pipeline"),
     ("antiphon.bench.chaos.run", "antiphon.models.simulated.voice_values"),
+    ("antiphon.bench.lanes.control", "antiphon.models.simulated.emitter_pipeline"),
+    ("antiphon.bench.lanes.emitting", "antiphon.models.simulated.emitter_pipeline"),
+    ("antiphon.bench.lanes.http", "antiphon.models.simulated.emitter_pipeline"),
+    ("antiphon.bench.lanes.orchestrated", "antiphon.models.simulated.emitter_pipeline"),
+    ("antiphon.bench.lanes.outputs", "antiphon.models.simulated.emitter_pipeline"),
     ("antiphon.bench.hf_text", "antiphon.models.hf_text.pipeline"),
     ("antiphon.bench.hf_text", "antiphon.models.hf_text.thinker"),
     ("antiphon.bench.hf_text", "antiphon.models.voice.weights"),
 }
 """check asks where the weights are, which is no model; a benchmark calls the same weights in process,
-or checks what simulated stages have made."""
+or tells simulated stages what to make and checks it."""
 
 ONLY_IN = {
-    "zmq": ("antiphon.transport",),
+    "zmq": ("antiphon.transport", "antiphon.bench.lanes.bare"),
     "pydantic": ("antiphon.server",),
     "fastapi": ("antiphon.server",),
     "starlette": ("antiphon.server",),
-    "uvicorn": ("antiphon.server",),
+    "uvicorn": ("antiphon.server", "antiphon.bench.lanes.bare"),
     "torch": ("antiphon.stage", "antiphon.models", "antiphon.bench.hf_text"),
     "onnxruntime": ("antiphon.stage", "antiphon.models"),
     "xllamacpp": ("antiphon.stage", "antiphon.models", "antiphon.bench.reference"),

@@ -21,7 +21,10 @@ class Bound(StrEnum):
 
 @dataclass(frozen=True)
 class Goal:
-    """ours is to be at most (at least) `factor` x the reference + `plus`, in the row's unit."""
+    """ours is to be at most (at least) `factor` x the reference + `plus`, in the row's unit.
+
+    factor 0: a figure of its own, whatever the reference.
+    """
 
     bound: Bound
     factor: float
@@ -37,7 +40,9 @@ class Goal:
         return ours <= limit if self.bound is Bound.AT_MOST else ours >= limit
 
     def describe(self, unit: str) -> str:
-        """`at most 1.5 x + 15 ms`."""
+        """`at most 1.5 x + 15 ms`; `at least 200000 /s`."""
+        if not self.factor:
+            return f"{self.bound} {self.plus:.10g} {unit}"
         plus = f" + {self.plus:g} {unit}" if self.plus else ""
         return f"{self.bound} {self.factor:g} x{plus}"
 

@@ -22,15 +22,16 @@ _STOP_TIMEOUT_S = 30.0
 
 
 class BenchServer:
-    """Owns one `antiphon serve voice` on a free port, and the processes under it."""
+    """Owns one `antiphon serve PIPELINE` on a free port, and the processes under it."""
 
-    def __init__(self, *settings: str) -> None:
+    def __init__(self, *settings: str, pipeline: str = "voice") -> None:
         self._settings = settings
+        self._pipeline = pipeline
         self._process: subprocess.Popen[str] | None = None
         self.host, self.port = "", 0
 
     def __enter__(self) -> Self:
-        command = [sys.executable, "-m", "antiphon", "serve", "voice", "--port", "0"]
+        command = [sys.executable, "-m", "antiphon", "serve", self._pipeline, "--port", "0"]
         command += [part for setting in self._settings for part in ("--set", setting)]
         environment = {"ANTIPHON_LOG_LEVEL": "WARNING", **os.environ, "PYTHONUNBUFFERED": "1"}
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
@@ -51,8 +52,8 @@ class BenchServer:
     def cpu_s(self) -> dict[str, float]:
         """Process name ("talker/0", ...) -> CPU seconds since it started, in steps of 10 ms."""
         assert self._process is not None
-        pids = [self._process.pid, *_children_of(self._process.pid)]
-        return {_name_of(pid): _cpu_s_of(pid) for pid in pids}
+        pids = [self._process.pid, *children_of(self._process.pid)]
+        return {name_of(pid): _cpu_s_of(pid) for pid in pids}
 
 
 class Reference:
@@ -90,13 +91,15 @@ class Reference:
         return line
 
 
-def _children_of(pid: int) -> list[int]:
+def children_of(pid: int) -> list[int]:
+    """The processes that `pid` has started and that live."""
     return [
         int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
     ]
 
 
-def _name_of(pid: int) -> str:
+def name_of(pid: int) -> str:
+    """`orchestrator`, `talker/0`: as the process calls itself in `ps`."""
     title = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").decode()
     return title.removeprefix("antiphon: ").strip()
 
@@ -104,3 +107,9 @@ def _name_of(pid: int) -> str:
 def _cpu_s_of(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+
+def exact_cpu_s(pid: int) -> float:
+    """CPU seconds of all living threads of a process, to the nanosecond."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9

@@ -80,6 +80,29 @@ def monitor(rate: int, rounds: int) -> None:
     click.echo(f"counted: {100 * cost.counted_share:.2f} % ({parts}, and the writing thread)")
 
 
+@command.command("lanes")
+@click.option("--only", default="", help="Parts to measure, e.g. a,d; all if left out.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Also write the figures to a JSON file.")
+@click.option("--quick", is_flag=True, help="One short round of each, and only what a goal is about.")
+def lanes(only: str, out: Path | None, quick: bool) -> None:
+    """Measure the lanes alone, with emitting stages for models, against bare sockets, memcpy and bare uvicorn.
+
+    \b
+    a  outputs/s to per-request consumers     d  the shm connector between two processes
+    b  one busy replica beside 11 idle ones   e  the orchestrator
+    c  three trivial stages                   f  text deltas over HTTP
+    """
+    from antiphon.bench.lanes.effort import QUICK, Effort
+    from antiphon.bench.lanes.run import parse_parts, run_lanes
+
+    lanes_report = run_lanes(parse_parts(only), QUICK if quick else Effort(), say=_say)
+    _show(lanes_report.report, "antiphon bench lanes", out)
+    for problem in lanes_report.problems:
+        click.echo(f"error: {problem}", err=True)
+    if lanes_report.problems:
+        sys.exit(1)
+
+
 def _say(line: str) -> None:
     click.echo(f"{line} ...", err=True)
 

@@ -71,7 +71,7 @@ class Emitter:
             handoff = {state.consumer: {"payload": _payload(plan, state.num_emitted)}}
         client: tuple[ClientData, ...] = ()
         if self.has_pending(state):
-            client = _said(state, plan)
+            client = _said(state, plan) if slot.request.is_final else ()
             state.num_emitted += 1
         finished = slot.ended and not self.has_pending(state)
         return StageOutput(handoff, client=client, finished=finished, usage=Usage(num_output_tokens=state.num_emitted))

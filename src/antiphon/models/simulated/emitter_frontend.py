@@ -1,4 +1,4 @@
-"""The sim-emitter pipelines' frontend: the last message of a chat is the plan; all outputs that there are are wanted.
+"""The sim-emitter pipelines' frontend: the last message of a chat is the plan.
 
 In: ChatInput. Out: EntryPayload with `plan` int64 [3]. Does not know: stages.
 """
@@ -11,10 +11,14 @@ from antiphon.errors import UnsupportedModalityError
 from antiphon.messages.params import RequestParams
 from antiphon.messages.payload import EntryPayload
 from antiphon.messages.tasks import ChatInput, TaskInput
-from antiphon.models.simulated.emitter_pipeline import EmitterPlan
+from antiphon.models.simulated.emitter_pipeline import EmitterPlan, Heard
 
 _TEXT = frozenset({Modality.TEXT})
-_ALL = frozenset({Modality.TEXT, Modality.AUDIO, Modality.IMAGE})
+_OUTPUTS = {
+    Heard.FIRST: _TEXT,
+    Heard.LAST: frozenset({Modality.IMAGE}),
+    Heard.ALL: frozenset({Modality.TEXT, Modality.AUDIO, Modality.IMAGE}),
+}
 
 
 class EmitterFrontend:
@@ -29,5 +33,4 @@ class EmitterFrontend:
             raise UnsupportedModalityError("sim-emitter takes chats only", param="model")
         plan = EmitterPlan.parse(task_input.messages[-1].text)
         row = np.array([[plan.num_outputs, plan.row_bytes, plan.is_text]], np.int64)
-        outputs = _ALL if task_input.audio_out else _TEXT
-        return EntryPayload("chat", _TEXT, outputs, RequestParams(), {"plan": row}, {})
+        return EntryPayload("chat", _TEXT, _OUTPUTS[plan.heard], RequestParams(), {"plan": row}, {})

@@ -4,7 +4,9 @@ In: nothing. Out: ONE (a stage) and THREE (a -> b -> c, each also heard by the c
 What a request emits is the text of its last chat message, see EmitterPlan.parse.
 """
 
+import re
 from dataclasses import dataclass
+from enum import StrEnum
 
 from antiphon.config.pipeline import (
     ChunkPlan,
@@ -21,26 +23,37 @@ from antiphon.config.pipeline import (
 from antiphon.errors import InvalidRequestError
 
 
+class Heard(StrEnum):
+    """Which stages speak to the client: the first, the last, or all of them."""
+
+    FIRST = "first"
+    LAST = "last"
+    ALL = "all"
+
+
 @dataclass(frozen=True)
 class EmitterPlan:
-    """num_outputs: per stage and request. row_bytes: the inter-stage payload that goes with each. is_text: as text,
-    detokenized token by token, or as bare token ids."""
+    """What a request is to emit.
+
+    num_outputs: per stage. row_bytes: the inter-stage payload that goes with each. is_text: as text, detokenized token
+    by token, or as bare token ids.
+    """
 
     num_outputs: int
-    row_bytes: int
-    is_text: bool
+    row_bytes: int = 0
+    is_text: bool = True
+    heard: Heard = Heard.ALL
 
     def __str__(self) -> str:
-        return f"{self.num_outputs} {self.row_bytes} {int(self.is_text)}"
+        return f"{self.num_outputs} {self.row_bytes} {int(self.is_text)} {self.heard}"
 
     @staticmethod
     def parse(text: str) -> "EmitterPlan":
         """What `str` gave; InvalidRequestError otherwise."""
-        numbers = text.split()
-        if len(numbers) != 3 or not all(number.isdigit() for number in numbers):
-            raise InvalidRequestError('sim-emitter takes "NUM_OUTPUTS ROW_BYTES IS_TEXT"', param="messages")
-        num_outputs, row_bytes, is_text = map(int, numbers)
-        return EmitterPlan(num_outputs, row_bytes, bool(is_text))
+        found = re.fullmatch(r"(\d{1,9}) (\d{1,9}) ([01]) (first|last|all)", text)
+        if not found:
+            raise InvalidRequestError('sim-emitter takes "NUM_OUTPUTS ROW_BYTES 0|1 first|last|all"', param="messages")
+        return EmitterPlan(int(found[1]), int(found[2]), found[3] == "1", Heard(found[4]))
 
 
 def _stage(name: str) -> StageSpec:
@@ -79,10 +92,6 @@ THREE = PipelineSpec(
         EdgeSpec("a", "b", ("payload",), ChunkPlan(first_rows=1, rows=1)),
         EdgeSpec("b", "c", ("payload",), ChunkPlan(first_rows=1, rows=1)),
     ),
-    tasks=(
-        TaskSpec(
-            "chat", entries=_TEXT, finals={Modality.TEXT: "a", Modality.AUDIO: "b", Modality.IMAGE: "c"}
-        ),
-    ),
+    tasks=(TaskSpec("chat", entries=_TEXT, finals={Modality.TEXT: "a", Modality.AUDIO: "b", Modality.IMAGE: "c"}),),
     frontend=_FRONTEND,
 )

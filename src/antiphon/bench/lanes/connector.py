@@ -1,0 +1,180 @@
+"""Part d of `bench lanes`: the shm connector between two processes, one way and there and back.
+
+In: an effort. Out: rows; StageError if a chunk was lost. Does not know: stages, requests beyond their ids.
+
+`python -m antiphon.bench.lanes.connector ADDRESS` is the consumer.
+"""
+
+import itertools
+import sys
+import tempfile
+import time
+from statistics import median
+
+import numpy as np
+
+from antiphon.bench.lanes.bare import BareChain, Helper, bare_outputs_per_s, memcpy_ms_of, memcpy_per_s
+from antiphon.bench.lanes.effort import Deadline, Effort, at_least
+from antiphon.bench.measures import Bound, Goal, Row
+from antiphon.connector.base import Chunk
+from antiphon.connector.shm import ShmConnector
+from antiphon.errors import StageError
+from antiphon.messages.interstage import ChunkFlag, ChunkHeader, TensorSpec
+from antiphon.process import die_with_parent
+from antiphon.transport.channel import Poller
+
+MODULE = "antiphon.bench.lanes.connector"
+_KIB, _MIB = 1 << 10, 1 << 20
+_SENT_BYTES = {_KIB: 20 * _MIB, 256 * _KIB: 512 * _MIB, 4 * _MIB: 2048 * _MIB}
+_GOALS = {_KIB: at_least(200_000), 256 * _KIB: at_least(15_000), 4 * _MIB: at_least(2000)}
+_PREFILL_BYTES = 20_000_000
+_ARENA_BYTES = 128 * _MIB
+_NUM_PREFILLS = 20
+_WAIT_S = 0.2
+_COUNT, _PING, _SEEN = "count", "ping", "seen"
+
+
+class HopProducer:
+    """Owns this process's connector and what the consumer has answered."""
+
+    def __init__(self, address: str, consumer: str, deadline: Deadline) -> None:
+        self._connector = ShmConnector(address, arena_bytes=_ARENA_BYTES)
+        self._consumer = consumer
+        self._deadline = deadline
+        self._poller = Poller()
+        self._answers: list[int] = []
+        self._numbers = itertools.count()
+
+    def startup(self) -> None:
+        """Open the connector; returns when the consumer has answered."""
+        self._connector.startup()
+        self._poller.register(self._connector.fileno())
+        self.ping(np.zeros((1, 1), np.uint8))
+
+    def close(self) -> None:
+        """Close the connector."""
+        self._connector.close()
+
+    def send(self, num_chunks: int, row_bytes: int) -> float:
+        """Chunks per second until the consumer has read the first byte of all; StageError if it saw other values."""
+        rows = [np.full((1, row_bytes), number, np.uint8) for number in range(max(1, min(16, 64 * _MIB // row_bytes)))]
+        request_id = f"send-{next(self._numbers)}"
+        began_s = time.perf_counter()
+        for seq in range(num_chunks):
+            flag = ChunkFlag.END if seq == num_chunks - 1 else ChunkFlag.NONE
+            self._put(request_id, _COUNT, seq, rows[seq % len(rows)], flag)
+        seen = self._answer()
+        per_s = num_chunks / (time.perf_counter() - began_s)
+        expected = sum(seq % len(rows) for seq in range(num_chunks))
+        if seen != expected:
+            raise StageError(f"{request_id}: the consumer saw values of sum {seen}, expected {expected}")
+        return per_s
+
+    def ping(self, row: np.ndarray) -> tuple[float, float]:
+        """(there and back, put to first read) of one chunk, in seconds."""
+        began_ns = time.monotonic_ns()
+        self._put(f"ping-{next(self._numbers)}", _PING, 0, row, ChunkFlag.END)
+        read_ns = self._answer()
+        return (time.monotonic_ns() - began_ns) / 1e9, (read_ns - began_ns) / 1e9
+
+    def _put(self, request_id: str, edge: str, seq: int, row: np.ndarray, flag: ChunkFlag) -> None:
+        header = _header(request_id, edge, seq, row, flag)
+        while not self._connector.put(self._consumer, header, [row]):
+            self._wait("credit")
+
+    def _answer(self) -> int:
+        while not self._answers:
+            self._wait("the consumer")
+        return self._answers.pop()
+
+    def _wait(self, waits_for: str) -> None:
+        while (chunk := self._connector.get()) is not None:
+            self._answers.append(int(chunk.arrays[_SEEN][0, 0]))
+            self._connector.release(chunk)
+            return
+        self._deadline.check(waits_for)
+        self._poller.wait(_WAIT_S)
+
+
+class HopConsumer:
+    """Owns the other process's connector, and the sum of the values that it has read."""
+
+    def __init__(self, address: str) -> None:
+        self._connector = ShmConnector(address, arena_bytes=_MIB)
+        self._poller = Poller()
+        self._sum = 0
+
+    def run(self) -> None:
+        """Read until the process is ended."""
+        self._connector.startup()
+        self._poller.register(self._connector.fileno())
+        while True:
+            while (chunk := self._connector.get()) is not None:
+                self._read(chunk)
+                self._connector.release(chunk)
+            self._poller.wait(_WAIT_S)
+
+    def _read(self, chunk: Chunk) -> None:
+        header = chunk.header
+        self._sum += int(chunk.arrays[_SEEN][0, 0])
+        if header.is_terminal:
+            answer = time.monotonic_ns() if header.edge == _PING else self._sum
+            row = np.full((1, 1), answer, np.int64)
+            self._connector.put(chunk.reply_address, _header(header.request_id, "answer", 0, row, ChunkFlag.END), [row])
+            self._sum = 0
+
+
+def _header(request_id: str, edge: str, seq: int, row: np.ndarray, flag: ChunkFlag) -> ChunkHeader:
+    tensors = (TensorSpec(_SEEN, row.dtype.name, row.shape, True),)
+    return ChunkHeader(request_id, 0, edge, "bench", seq, seq, 1, int(flag), tensors)
+
+
+async def connector(effort: Effort) -> list[Row]:
+    """Part d."""
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="lanes-") as directory:
+        consumer = f"ipc://{directory}/consumer"
+        bare = await bare_outputs_per_s(f"ipc://{directory}/bare", 100_000, 1)
+        async with BareChain(directory, 1) as chain:
+            bare_hop_ms = median(await chain.latencies_ms(effort.num_pings)) / 2
+        async with Helper(consumer, module=MODULE):
+            producer = HopProducer(f"ipc://{directory}/producer", consumer, Deadline(effort.part_s))
+            producer.startup()
+            try:
+                rows += _one_way(producer, effort, bare)
+                row = np.zeros((1, _KIB), np.uint8)
+                hop_ms = median([producer.ping(row)[0] * 500 for _ in range(effort.num_pings)])
+                rows.append(Row("d: hop of 1 KiB, p50 / bare relay", "ms", hop_ms, bare_hop_ms))
+                rows.append(_prefill(producer))
+            finally:
+                producer.close()
+    return rows
+
+
+def _one_way(producer: HopProducer, effort: Effort, bare: float) -> list[Row]:
+    rows = []
+    for size, goal in _GOALS.items():
+        num_chunks = max(16, int(_SENT_BYTES[size] // size * effort.seconds / 2))
+        producer.send(16, size)
+        rate = median([producer.send(num_chunks, size) for _ in range(effort.repeats)])
+        against, reference = ("bare socket", bare) if size == _KIB else ("memcpy", memcpy_per_s(size))
+        name = f"{size // _KIB} KiB" if size < _MIB else f"{size // _MIB} MiB"
+        rows.append(Row(f"d: shm, one way, {name} / {against}", "messages/s", rate, reference, goal))
+        gb = size / 1e9
+        rows.append(Row(f"d: shm, one way, {name} / memcpy", "GB/s", rate * gb, memcpy_per_s(size) * gb))
+    return rows
+
+
+def _prefill(producer: HopProducer) -> Row:
+    row = np.ones((1, _PREFILL_BYTES), np.uint8)
+    for _ in range(3):  # pages of the arena that nobody has written yet
+        producer.ping(row)
+    ours_ms = median([producer.ping(row)[1] * 1000 for _ in range(_NUM_PREFILLS)])
+    memcpy_ms = median(memcpy_ms_of(row, _NUM_PREFILLS))
+    label = f"d: hand-off of {_PREFILL_BYTES // 1_000_000} MB, put to first read / memcpy"
+    return Row(label, "ms", ours_ms, memcpy_ms, Goal(Bound.AT_MOST, 1.5))
+
+
+if __name__ == "__main__":
+    die_with_parent()
+    HopConsumer(sys.argv[1]).run()

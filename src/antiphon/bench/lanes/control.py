@@ -1,0 +1,128 @@
+"""Part e of `bench lanes`: control messages per second, and what a request costs the orchestrator.
+
+In: an effort. Out: rows; StageError if a message was lost. Does not know: what stages compute.
+"""
+
+import asyncio
+import os
+import tempfile
+import time
+from statistics import median
+
+import msgspec
+
+from antiphon.bench.lanes.bare import BareChain
+from antiphon.bench.lanes.effort import Deadline, Effort, at_most
+from antiphon.bench.lanes.emitting import Emitters
+from antiphon.bench.lanes.orchestrated import STAGES, OrchestratorBench, life_of, ready, submit
+from antiphon.bench.measures import Bound, Goal, Row
+from antiphon.bench.processes import children_of, exact_cpu_s, name_of
+from antiphon.errors import StageError
+from antiphon.messages.codec import TO_ORCHESTRATOR
+from antiphon.models.simulated.emitter_pipeline import THREE, EmitterPlan, Heard
+from antiphon.orchestrator.admission import Admission
+from antiphon.orchestrator.orchestrator import ORCHESTRATOR, Orchestrator
+
+_NUM_IN, _NUM_OUT = 1 + 2 * len(STAGES), 2 + len(STAGES)
+_NUM_CONCURRENT = 1  # several at once would share wake-ups, the more the shorter they are
+_TOKENS = (10, 1000)
+_IDLE_S = 2.0
+_UNIT = "messages/s"
+
+
+class _EncodingOutlet:
+    """Owns what the orchestrator has said, written as for a socket."""
+
+    def __init__(self) -> None:
+        self._encoder = msgspec.msgpack.Encoder()
+        self.said: list[msgspec.Struct] = []
+        self.num_sent = 0
+
+    def send(self, address: str, message: msgspec.Struct) -> None:
+        """Encode it."""
+        self._encoder.encode(message)
+        self.said.append(message)
+        self.num_sent += 1
+
+    def forget(self, address: str) -> None:
+        """Nothing is connected."""
+
+
+class _NoProcesses:
+    """Members that are no processes."""
+
+    def watch(self, name: str, pid: int) -> bool:
+        """It lives."""
+        return True
+
+    def kill(self, name: str) -> None:
+        """StageError: nobody here hangs."""
+        raise StageError(f"{name} was to be killed")
+
+    def remove_sockets(self, *addresses: str) -> None:
+        """There are none."""
+
+
+async def control(effort: Effort) -> list[Row]:
+    """Part e."""
+    in_process, codec_alone, codec_ms = _in_process(effort)
+    rows = [Row("e: orchestrator in process, with its codec / codec alone", _UNIT, in_process, codec_alone)]
+    with tempfile.TemporaryDirectory(prefix="lanes-") as directory:
+        async with BareChain(directory, 1) as chain:
+            bare = 2 * await chain.asks_per_s(effort.num_control, 64)
+        with OrchestratorBench(directory, Deadline(effort.part_s)) as bench:
+            rates = [bench.messages_per_s(effort.num_control) for _ in range(effort.repeats)]
+    rows.append(Row("e: orchestrator process, over sockets / bare relay", _UNIT, median(rates), bare))
+    few_ms, many_ms = await _cpu_ms(effort)
+    label = f"e: orchestrator CPU per request, one at a time, {_TOKENS[1]:,} / {_TOKENS[0]} output tokens"
+    rows.append(Row(label, "ms", many_ms, few_ms, Goal(Bound.AT_MOST, 1.1)))
+    rows.append(Row(f"e: the same, {_TOKENS[1]:,} output tokens / codec alone", "ms", many_ms, codec_ms, at_most(1.0)))
+    return rows
+
+
+def _in_process(effort: Effort) -> tuple[float, float, float]:
+    """Messages/s through Orchestrator.handle, through its codec alone, and what that takes per request in ms."""
+    outlet = _EncodingOutlet()
+    orchestrator = Orchestrator(
+        THREE, Admission(max_inflight=256, max_queue=1024), outlet, _NoProcesses(), release_deadline_s=60.0
+    )
+    for message in ready("api", "replica"):
+        orchestrator.handle(message)
+    encode = msgspec.msgpack.encode
+    names = [f"req-{number:016x}" for number in range(effort.num_control)]
+    heard = [encode(message) for name in names for message in (submit(name), *life_of(name, 0))]
+    outlet.said.clear()
+    outlet.num_sent = 0
+    began_s = time.perf_counter()
+    for raw in heard:
+        orchestrator.handle(TO_ORCHESTRATOR.decode(raw))
+    taken_s = time.perf_counter() - began_s
+    num_messages = (_NUM_IN + _NUM_OUT) * len(names)
+    if len(heard) + outlet.num_sent != num_messages or orchestrator.num_open:
+        raise StageError(f"{len(heard)} messages in and {outlet.num_sent} out, expected {num_messages} together")
+    began_s = time.perf_counter()
+    for raw in heard:
+        TO_ORCHESTRATOR.decode(raw)
+    for said in outlet.said:
+        encode(said)
+    codec_s = time.perf_counter() - began_s
+    return num_messages / taken_s, num_messages / codec_s, codec_s / len(names) * 1000
+
+
+async def _cpu_ms(effort: Effort) -> tuple[float, float]:
+    """CPU of the orchestrator's process per request of 10 and of 1,000 tokens, beyond what it uses when idle."""
+    async with Emitters(1, num_stages=3) as emitters:
+        (pid,) = (child for child in children_of(os.getpid()) if name_of(child).startswith(ORCHESTRATOR))
+        await emitters.requests_per_s(_NUM_CONCURRENT, _NUM_CONCURRENT, EmitterPlan(10))
+        before_s = exact_cpu_s(pid)
+        await asyncio.sleep(_IDLE_S)
+        idle_share = (exact_cpu_s(pid) - before_s) / _IDLE_S
+        figures = []
+        for num_tokens in _TOKENS:
+            plan = EmitterPlan(num_tokens, 0, is_text=True, heard=Heard.ALL)
+            num_requests = effort.num_requests if num_tokens == _TOKENS[0] else effort.num_long_requests
+            before_s, began_s = exact_cpu_s(pid), time.perf_counter()
+            await emitters.requests_per_s(num_requests, _NUM_CONCURRENT, plan)
+            idle_s = idle_share * (time.perf_counter() - began_s)
+            figures.append((exact_cpu_s(pid) - before_s - idle_s) / num_requests * 1000)
+    return figures[0], figures[1]
