@@ -159,7 +159,7 @@ def _one_way(producer: HopProducer, effort: Effort, bare: float) -> list[Row]:
         rate = median([producer.send(num_chunks, size) for _ in range(effort.repeats)])
         against, reference = ("bare socket", bare) if size == _KIB else ("memcpy", memcpy_per_s(size))
         name = f"{size // _KIB} KiB" if size < _MIB else f"{size // _MIB} MiB"
-        rows.append(Row(f"d: shm, one way, {name} / {against}", "messages/s", rate, reference, goal))
+        rows.append(Row(f"d: shm, one way, {name} / {against}", "msg/s", rate, reference, goal))
         gb = size / 1e9
         rows.append(Row(f"d: shm, one way, {name} / memcpy", "GB/s", rate * gb, memcpy_per_s(size) * gb))
     return rows

@@ -26,7 +26,7 @@ class Effort:
     num_streams: int = 200
     num_pings: int = 2000
     num_control: int = 5000
-    num_long_requests: int = 100
+    num_paced: int = 100
     num_deltas: int = 2000
     part_s: float = 900.0
     shapes: tuple[tuple[int, int], ...] = ((1, 1), (1, 4), (3, 4))
@@ -52,7 +52,7 @@ QUICK = Effort(
     num_streams=64,
     num_pings=300,
     num_control=1000,
-    num_long_requests=20,
+    num_paced=30,
     num_deltas=300,
     part_s=240.0,
     shapes=((1, 1), (3, 4)),

@@ -14,7 +14,7 @@ from antiphon.bench.measures import Bound, Goal, Row
 from antiphon.models.simulated.emitter_pipeline import EmitterPlan, Heard
 
 _KIB, _MIB = 1 << 10, 1 << 20
-_UNIT = "outputs/s"
+_UNIT = "out/s"
 _WARM_UP_OUTPUTS = 20
 _BARE_OUTPUTS = 400_000
 _NUM_IDLE = 11
@@ -92,10 +92,8 @@ async def trivial_stages(effort: Effort) -> list[Row]:
         for size, (rate_goal, p50_goal) in _REQUEST_GOALS.items():
             plan = EmitterPlan(1, size, is_text=False, heard=Heard.LAST)
             rate, p50_ms = await _request_figures(emitters, plan, effort)
-            name = f"c: 3 trivial stages, {_size(size)} hand-offs"
-            rows.append(
-                Row(f"{name}, {_NUM_CONCURRENT} concurrent / bare relays", "requests/s", rate, bare_rate, rate_goal)
-            )
+            name = f"c: 3 stages, {_size(size)} hand-offs"
+            rows.append(Row(f"{name}, {_NUM_CONCURRENT} concurrent / bare relays", "req/s", rate, bare_rate, rate_goal))
             rows.append(Row(f"{name}, p50 alone / bare relays", "ms", p50_ms, bare_ms, p50_goal))
         bare = await _bare(1, effort)
         for size, goal in _CHUNK_GOALS.items():
@@ -103,7 +101,7 @@ async def trivial_stages(effort: Effort) -> list[Row]:
             rates = [
                 await emitters.requests_per_s(effort.num_streams, _NUM_CONCURRENT, plan) for _ in range(effort.repeats)
             ]
-            label = f"c: {_NUM_CHUNKS} chunks of {_size(size)} per request, {_NUM_CONCURRENT} concurrent / bare socket"
+            label = f"c: {_NUM_CHUNKS} chunks of {_size(size)} each, {_NUM_CONCURRENT} concurrent / bare socket"
             rows.append(Row(label, "chunks/s", median(rates) * _NUM_CHUNKS, bare, goal))
     return rows
 
