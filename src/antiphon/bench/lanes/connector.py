@@ -31,6 +31,7 @@ _PREFILL_BYTES = 20_000_000
 _ARENA_BYTES = 128 * _MIB
 _NUM_PREFILLS = 20
 _WAIT_S = 0.2
+_END = int(ChunkFlag.END)
 _COUNT, _PING, _SEEN = "count", "ping", "seen"
 
 
@@ -58,11 +59,10 @@ class HopProducer:
     def send(self, num_chunks: int, row_bytes: int) -> float:
         """Chunks per second until the consumer has read the first byte of all; StageError if it saw other values."""
         rows = [np.full((1, row_bytes), number, np.uint8) for number in range(max(1, min(16, 64 * _MIB // row_bytes)))]
-        request_id = f"send-{next(self._numbers)}"
+        request_id, tensors = f"send-{next(self._numbers)}", _tensors(rows[0])
         began_s = time.perf_counter()
         for seq in range(num_chunks):
-            flag = ChunkFlag.END if seq == num_chunks - 1 else ChunkFlag.NONE
-            self._put(request_id, _COUNT, seq, rows[seq % len(rows)], flag)
+            self._put(_header(request_id, _COUNT, seq, tensors, is_last=seq == num_chunks - 1), rows[seq % len(rows)])
         seen = self._answer()
         per_s = num_chunks / (time.perf_counter() - began_s)
         expected = sum(seq % len(rows) for seq in range(num_chunks))
@@ -73,12 +73,11 @@ class HopProducer:
     def ping(self, row: np.ndarray) -> tuple[float, float]:
         """(there and back, put to first read) of one chunk, in seconds."""
         began_ns = time.monotonic_ns()
-        self._put(f"ping-{next(self._numbers)}", _PING, 0, row, ChunkFlag.END)
+        self._put(_header(f"ping-{next(self._numbers)}", _PING, 0, _tensors(row)), row)
         read_ns = self._answer()
         return (time.monotonic_ns() - began_ns) / 1e9, (read_ns - began_ns) / 1e9
 
-    def _put(self, request_id: str, edge: str, seq: int, row: np.ndarray, flag: ChunkFlag) -> None:
-        header = _header(request_id, edge, seq, row, flag)
+    def _put(self, header: ChunkHeader, row: np.ndarray) -> None:
         while not self._connector.put(self._consumer, header, [row]):
             self._wait("credit")
 
@@ -120,13 +119,18 @@ class HopConsumer:
         if header.is_terminal:
             answer = time.monotonic_ns() if header.edge == _PING else self._sum
             row = np.full((1, 1), answer, np.int64)
-            self._connector.put(chunk.reply_address, _header(header.request_id, "answer", 0, row, ChunkFlag.END), [row])
+            self._connector.put(chunk.reply_address, _header(header.request_id, "answer", 0, _tensors(row)), [row])
             self._sum = 0
 
 
-def _header(request_id: str, edge: str, seq: int, row: np.ndarray, flag: ChunkFlag) -> ChunkHeader:
-    tensors = (TensorSpec(_SEEN, row.dtype.name, row.shape, True),)
-    return ChunkHeader(request_id, 0, edge, "bench", seq, seq, 1, int(flag), tensors)
+def _tensors(row: np.ndarray) -> tuple[TensorSpec, ...]:
+    return (TensorSpec(_SEEN, row.dtype.name, row.shape, True),)
+
+
+def _header(
+    request_id: str, edge: str, seq: int, tensors: tuple[TensorSpec, ...], *, is_last: bool = True
+) -> ChunkHeader:
+    return ChunkHeader(request_id, 0, edge, "bench", seq, seq, 1, _END if is_last else 0, tensors)
 
 
 async def connector(effort: Effort) -> list[Row]:
