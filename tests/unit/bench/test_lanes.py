@@ -51,13 +51,11 @@ def test_the_connectors_other_process_reads_every_chunk(directory: str) -> None:
     async def run() -> None:
         consumer = f"ipc://{directory}/consumer"
         async with Helper(consumer, module=MODULE):
-            producer = HopProducer(f"ipc://{directory}/producer", consumer, Deadline(30.0))
-            producer.startup()
-            for size in (1024, 1 << 20):
-                assert producer.send(300, size) > 0
-            there_and_back_s, first_read_s = producer.ping(np.zeros((1, 1024), np.uint8))
-            assert 0 < first_read_s < there_and_back_s
-            producer.close()
+            with HopProducer(f"ipc://{directory}/producer", consumer, Deadline(30.0)) as producer:
+                for size in (1024, 1 << 20):
+                    assert producer.send(300, size) > 0
+                there_and_back_s, first_read_s = producer.ping(np.zeros((1, 1024), np.uint8))
+                assert 0 < first_read_s < there_and_back_s
 
     uvloop.run(run())
 
@@ -65,8 +63,8 @@ def test_the_connectors_other_process_reads_every_chunk(directory: str) -> None:
 def test_a_connector_whose_peer_is_not_there_is_given_up_by_name(directory: str) -> None:
     producer = HopProducer(f"ipc://{directory}/producer", f"ipc://{directory}/nobody", Deadline(0.3))
     with pytest.raises(HandoffTimeoutError, match=r"waited for the consumer until the part's 0.3 s were over"):
-        producer.startup()
-    producer.close()
+        producer.__enter__()
+    producer.__exit__(None, None, None)
 
 
 def test_the_orchestrators_process_answers_every_control_message(directory: str) -> None:

@@ -10,6 +10,8 @@ import sys
 import tempfile
 import time
 from statistics import median
+from types import TracebackType
+from typing import Self
 
 import numpy as np
 
@@ -17,7 +19,7 @@ from antiphon.bench.lanes.bare import BareChain, Helper, bare_outputs_per_s, mem
 from antiphon.bench.lanes.effort import Deadline, Effort, at_least
 from antiphon.bench.measures import Bound, Goal, Row
 from antiphon.connector.base import Chunk
-from antiphon.connector.shm import ShmConnector
+from antiphon.connector.shm import DEFAULT_ARENA_BYTES, ShmConnector
 from antiphon.errors import StageError
 from antiphon.messages.interstage import ChunkFlag, ChunkHeader, TensorSpec
 from antiphon.process import die_with_parent
@@ -28,7 +30,7 @@ _KIB, _MIB = 1 << 10, 1 << 20
 _SENT_BYTES = {_KIB: 20 * _MIB, 256 * _KIB: 512 * _MIB, 4 * _MIB: 2048 * _MIB}
 _GOALS = {_KIB: at_least(200_000), 256 * _KIB: at_least(15_000), 4 * _MIB: at_least(2000)}
 _PREFILL_BYTES = 20_000_000
-_ARENA_BYTES = 128 * _MIB
+_PREFILL_ARENA_BYTES = 128 * _MIB
 _NUM_PREFILLS = 20
 _WAIT_S = 0.2
 _END = int(ChunkFlag.END)
@@ -38,22 +40,26 @@ _COUNT, _PING, _SEEN = "count", "ping", "seen"
 class HopProducer:
     """Owns this process's connector and what the consumer has answered."""
 
-    def __init__(self, address: str, consumer: str, deadline: Deadline) -> None:
-        self._connector = ShmConnector(address, arena_bytes=_ARENA_BYTES)
+    def __init__(
+        self, address: str, consumer: str, deadline: Deadline, *, arena_bytes: int = DEFAULT_ARENA_BYTES
+    ) -> None:
+        self._connector = ShmConnector(address, arena_bytes=arena_bytes)
         self._consumer = consumer
         self._deadline = deadline
         self._poller = Poller()
         self._answers: list[int] = []
         self._numbers = itertools.count()
 
-    def startup(self) -> None:
+    def __enter__(self) -> Self:
         """Open the connector; returns when the consumer has answered."""
         self._connector.startup()
         self._poller.register(self._connector.fileno())
         self.ping(np.zeros((1, 1), np.uint8))
+        return self
 
-    def close(self) -> None:
-        """Close the connector."""
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         self._connector.close()
 
     def send(self, num_chunks: int, row_bytes: int) -> float:
@@ -87,12 +93,11 @@ class HopProducer:
         return self._answers.pop()
 
     def _wait(self, waits_for: str) -> None:
+        self._deadline.check(waits_for)
+        self._poller.wait(_WAIT_S)
         while (chunk := self._connector.get()) is not None:
             self._answers.append(int(chunk.arrays[_SEEN][0, 0]))
             self._connector.release(chunk)
-            return
-        self._deadline.check(waits_for)
-        self._poller.wait(_WAIT_S)
 
 
 class HopConsumer:
@@ -142,16 +147,15 @@ async def connector(effort: Effort) -> list[Row]:
         async with BareChain(directory, 1) as chain:
             bare_hop_ms = median(await chain.latencies_ms(effort.num_pings)) / 2
         async with Helper(consumer, module=MODULE):
-            producer = HopProducer(f"ipc://{directory}/producer", consumer, Deadline(effort.part_s))
-            producer.startup()
-            try:
+            deadline = Deadline(effort.part_s)
+            with HopProducer(f"ipc://{directory}/producer", consumer, deadline) as producer:
                 rows += _one_way(producer, effort, bare)
                 row = np.zeros((1, _KIB), np.uint8)
                 hop_ms = median([producer.ping(row)[0] * 500 for _ in range(effort.num_pings)])
                 rows.append(Row("d: hop of 1 KiB, p50 / bare relay", "ms", hop_ms, bare_hop_ms))
+            large = HopProducer(f"ipc://{directory}/large", consumer, deadline, arena_bytes=_PREFILL_ARENA_BYTES)
+            with large as producer:
                 rows.append(_prefill(producer))
-            finally:
-                producer.close()
     return rows
 
 
@@ -165,7 +169,7 @@ def _one_way(producer: HopProducer, effort: Effort, bare: float) -> list[Row]:
         name = f"{size // _KIB} KiB" if size < _MIB else f"{size // _MIB} MiB"
         rows.append(Row(f"d: shm, one way, {name} / {against}", "msg/s", rate, reference, goal))
         gb = size / 1e9
-        rows.append(Row(f"d: shm, one way, {name} / memcpy", "GB/s", rate * gb, memcpy_per_s(size) * gb))
+        rows.append(Row(f"d: shm, one way, {name}, in GB / memcpy", "GB/s", rate * gb, memcpy_per_s(size) * gb))
     return rows
 
 
