@@ -104,7 +104,8 @@ class Helper:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        assert self._process is not None
+        if self._process is None:  # it was not started
+            return
         if self._process.returncode is None:
             self._process.kill()
         await self._process.wait()
@@ -137,9 +138,13 @@ class BareChain:
     async def __aenter__(self) -> "BareChain":
         self._pull = BareSocket(self._addresses[-1], self._answered)
         self._push.connect(self._addresses[0])
-        for helper in self._helpers:
-            await helper.__aenter__()
-        await self.ask()
+        try:
+            for helper in self._helpers:
+                await helper.__aenter__()
+            await self.ask()
+        except BaseException:
+            await self.__aexit__()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -179,7 +184,9 @@ class BareChain:
 
     def _answered(self, names: list[bytes]) -> None:
         for name in names:
-            self._waiting.pop(name).set_result(None)
+            answer = self._waiting.pop(name)
+            if not answer.done():  # nobody waits any more: the part's time is up
+                answer.set_result(None)
 
 
 def memcpy_per_s(row_bytes: int) -> float:

@@ -30,8 +30,8 @@ _GOAL = Goal(Bound.AT_LEAST, 0.5)
 async def sse(effort: Effort) -> list[Row]:
     """Part f."""
     server = BenchServer(f"stages.a.max_batch_size={_NUM_CONNECTIONS}", pipeline=_REFERENCE)
-    await asyncio.to_thread(server.__enter__)
     try:
+        await asyncio.to_thread(server.__enter__)
         sample = _EVENT.search(await _read(server.host, server.port, 2))
         if sample is None:
             raise StageError("no text delta came over HTTP")
