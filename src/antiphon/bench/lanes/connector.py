@@ -32,6 +32,7 @@ _GOALS = {_KIB: at_least(200_000), 256 * _KIB: at_least(15_000), 4 * _MIB: at_le
 _PREFILL_BYTES = 20_000_000
 _PREFILL_ARENA_BYTES = 128 * _MIB
 _NUM_PREFILLS = 20
+_STEP_BYTES = 64 * 1024  # what a stage puts before it sends
 _WAIT_S = 0.2
 _END = int(ChunkFlag.END)
 _COUNT, _PING, _SEEN = "count", "ping", "seen"
@@ -67,8 +68,11 @@ class HopProducer:
         rows = [np.full((1, row_bytes), number, np.uint8) for number in range(max(1, min(16, 64 * _MIB // row_bytes)))]
         request_id, tensors = f"send-{next(self._numbers)}", _tensors(rows[0])
         began_s = time.perf_counter()
+        chunks_per_step = max(1, _STEP_BYTES // row_bytes)
         for seq in range(num_chunks):
             self._put(_header(request_id, _COUNT, seq, tensors, is_last=seq == num_chunks - 1), rows[seq % len(rows)])
+            if seq % chunks_per_step == 0:
+                self._connector.flush()
         seen = self._answer()
         per_s = num_chunks / (time.perf_counter() - began_s)
         expected = sum(seq % len(rows) for seq in range(num_chunks))
@@ -94,6 +98,7 @@ class HopProducer:
 
     def _wait(self, waits_for: str) -> None:
         self._deadline.check(waits_for)
+        self._connector.flush()
         self._poller.wait(_WAIT_S)
         while (chunk := self._connector.get()) is not None:
             self._answers.append(int(chunk.arrays[_SEEN][0, 0]))
@@ -116,6 +121,7 @@ class HopConsumer:
             while (chunk := self._connector.get()) is not None:
                 self._read(chunk)
                 self._connector.release(chunk)
+            self._connector.flush()
             self._poller.wait(_WAIT_S)
 
     def _read(self, chunk: Chunk) -> None:
