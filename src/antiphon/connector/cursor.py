@@ -210,8 +210,8 @@ class EdgeCursor:
         return {key: array[:count] for key, array in self._rows[0].items()}
 
     def _header(self, rows: Arrays, whole: Arrays, count: int, is_last: bool) -> ChunkHeader:
-        tensors = [TensorSpec(key, array.dtype.name, array.shape, True) for key, array in rows.items()]
-        tensors += [TensorSpec(key, array.dtype.name, array.shape, False) for key, array in whole.items()]
+        tensors = [TensorSpec(key, _dtype(array), array.shape, True) for key, array in rows.items()]
+        tensors += [TensorSpec(key, _dtype(array), array.shape, False) for key, array in whole.items()]
         return ChunkHeader(
             request_id=self.target.request_id,
             epoch=self.target.epoch,
@@ -234,6 +234,11 @@ class EdgeCursor:
             rest = {key: array[count:] for key, array in self._rows.popleft().items()}
             if _num_rows(rest):
                 self._rows.appendleft(rest)
+
+
+def _dtype(array: np.ndarray) -> str:
+    """Its name in a header; numpy holds bfloat16 as uint16, which stands for nothing else."""
+    return "bfloat16" if array.dtype == np.uint16 else array.dtype.name
 
 
 def _owned(array: np.ndarray) -> np.ndarray:

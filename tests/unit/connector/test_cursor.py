@@ -322,3 +322,18 @@ def test_rows_arrive_at_a_real_connector_as_credit_comes_back() -> None:
     assert arrived == list(range(200))
     producer.close()
     consumer.close()
+
+
+def test_bfloat16_rows_which_numpy_holds_as_uint16_travel_as_bfloat16() -> None:
+    connector = InprocConnector("ipc://talker", arena_bytes=1024)
+    connector.startup()
+    bits = np.arange(6, dtype=np.uint16).reshape(2, 3)
+    cursor = cursor_of(EAGER, connector.max_chunk_bytes)
+    cursor.append({"hidden": bits}, {"marker": bits[:1]})
+    assert cursor.flush(connector)
+    chunk = connector.get()
+    assert chunk is not None
+    assert {tensor.dtype for tensor in chunk.header.tensors} == {"bfloat16"}
+    assert np.array_equal(chunk.arrays["hidden"], bits) and np.array_equal(chunk.arrays["marker"], bits[:1])
+    connector.release(chunk)
+    connector.close()
