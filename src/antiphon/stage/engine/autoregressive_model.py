@@ -2,25 +2,21 @@
 
 In: spans, each a stretch of positions of one request. Out: logits, named rows per position, and StageOutputs.
 Does not know: scheduling, the KV cache's blocks, lanes, processes.
-
-One request is one sequence of positions 0, 1, 2, ... The model's state knows the input of every position that can
-be computed now: the prompt's, and one more for each token it has accepted (if that needs a row from upstream which
-has not come, the sequence waits). The engine decides which positions a step computes; after a preemption it computes
-old positions again, from the same inputs, and does not report their rows a second time.
 """
 
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
 
 import torch
 
 from antiphon.messages.params import SamplingParams
 from antiphon.stage.engine.generation_model import ModelContext
-from antiphon.stage.request import Arrays, StageOutput, StageRequest
+from antiphon.stage.engine.sequence_model import Accepted as Accepted
+from antiphon.stage.engine.sequence_model import SequenceModel, State
+from antiphon.stage.engine.sequence_model import Span as Span
+from antiphon.stage.request import StageRequest
 from antiphon.stage.runner.device import Device
 from antiphon.stage.runner.paged_attention import PagedStep
-
-State = TypeVar("State")
 
 
 @dataclass(frozen=True)
@@ -47,17 +43,6 @@ class SamplingRules:
 
 
 @dataclass(frozen=True)
-class Span(Generic[State]):
-    """Positions [start, stop) of one sequence in this step. `samples`: a token follows from the last one."""
-
-    request: StageRequest
-    state: State
-    start: int
-    stop: int
-    samples: bool
-
-
-@dataclass(frozen=True)
 class StepTensors:
     """What a forward pass gives, on the device.
 
@@ -69,39 +54,13 @@ class StepTensors:
     rows: dict[str, torch.Tensor] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Accepted(Generic[State]):
-    """What a step made for one sequence.
-
-    rows: name -> [n, ...] on the host, for the span's positions that were not reported before; `first_row` is the
-    position of the first. token: the sampled id, or None if the span did not sample. finish_reason: set if the
-    token ends the sequence ("stop": a stop id, which `token` then is; "length").
-    """
-
-    request: StageRequest
-    state: State
-    rows: Arrays
-    first_row: int
-    token: int | None
-    finish_reason: str | None
-
-
-class AutoregressiveModel(Protocol[State]):
-    """A causal transformer served by the autoregressive engine."""
+class AutoregressiveModel(SequenceModel[State], Protocol[State]):
+    """A causal transformer served by the autoregressive engine: a SequenceModel whose steps torch computes."""
 
     kv_layout: KVLayout
 
     def load(self, context: ModelContext, device: Device) -> None:
         """Load weights onto the device and set kv_layout."""
-
-    def open(self, request: StageRequest) -> State:
-        """The state of a new request. AntiphonError if it can never be served."""
-
-    def receive(self, request: StageRequest, state: State, rows: dict[str, Arrays], ended: bool) -> None:
-        """Input rows have come: in-edge's producer -> key -> [n, ...], valid in this call only (copy what stays).
-
-        ended: no more will come. Called at least once before the first span.
-        """
 
     def rules(self, request: StageRequest, state: State) -> SamplingRules:
         """Read once, before the first token is sampled."""
@@ -109,19 +68,8 @@ class AutoregressiveModel(Protocol[State]):
     def sampling(self, request: StageRequest, state: State) -> SamplingParams:
         """The sampling parameters of this stage for this request (usually request.params.sampling)."""
 
-    def num_positions(self, state: State) -> int:
-        """Positions whose input is known now; 0 until the prompt is complete."""
-
     def forward(self, spans: list[Span[State]], step: PagedStep) -> StepTensors:
         """Compute the spans' positions as one flat batch of length sum(stop - start), attending through `step`."""
-
-    def accept(self, batch: list[Accepted[State]]) -> list[StageOutput]:
-        """Take in what the step made, one entry per span: append tokens to the states, say what goes where.
-
-        Where finish_reason is set the output must be `finished`; it may be so elsewhere too, to end a sequence for a
-        reason of the model's own (a stop string). An exception makes the engine hand the entries over again one by
-        one, so a state may change only when the call can no longer fail.
-        """
 
 
 class CapturableModel(AutoregressiveModel[State], Protocol[State]):

@@ -1,21 +1,26 @@
-"""The runner of the autoregressive engine: a step's spans -> one forward pass over the paged KV cache.
+"""The runner of the autoregressive engine: a step's spans -> one forward pass over the paged KV cache, and its tokens.
 
-In: spans and the blocks of their sequences. Out: logits on the device, rows per span on their way to the host.
-Does not know: scheduling, sampling, lanes. One runner for every device; see device.py for what differs.
+In: spans and the blocks of their sequences. Out: per span, a token if it samples, and its rows on the host.
+Does not know: scheduling, lanes. One runner for every device; see device.py for what differs.
 """
 
+import time
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 
+from antiphon.config.pipeline import StageSpec
 from antiphon.stage.engine.autoregressive_model import AutoregressiveModel, CapturableModel, Span, StepTensors
+from antiphon.stage.engine.generation_model import ModelContext
+from antiphon.stage.engine.sequence_model import ComputedSpan
 from antiphon.stage.request import Arrays
 from antiphon.stage.runner.decode_graphs import DecodeGraphs
 from antiphon.stage.runner.device import Device, HostCopy
 from antiphon.stage.runner.paged_attention import PagedKVCache, PagedStep, SequenceSlots
+from antiphon.stage.runner.sampler import SequenceSampler, sample_batch
 
 
 @dataclass(frozen=True)
@@ -34,34 +39,77 @@ class Computed:
 
 
 class AutoregressiveRunner:
-    """Owns the KV cache of a loaded model, and the recordings of its decode if it has any.
+    """Owns the model, its KV cache, the samplers of its sequences, and the recordings of its decode if it has any."""
 
-    capturable: the same model, if its decode shall be recorded where the device can.
-    """
+    graphs: DecodeGraphs | None
+    """Set by `startup`."""
 
     def __init__(
         self,
         model: AutoregressiveModel[Any],
         device: Device,
+        context: ModelContext,
+        spec: StageSpec,
         *,
-        num_blocks: int,
         block_size: int,
-        capturable: CapturableModel[Any] | None = None,
     ) -> None:
         self._model = model
         self._device = device
-        layout = model.kv_layout
+        self._context = context
+        self._spec = spec
+        self._block_size = block_size
+        self._samplers: dict[str, SequenceSampler] = {}
+        self.model_s = 0.0
+
+    def startup(self) -> None:
+        """Load the model and allocate the KV cache."""
+        torch.set_num_threads(self._context.num_threads)
+        self._model.load(self._context, self._device)
+        layout = self._model.kv_layout
         self._cache = PagedKVCache(
             num_layers=layout.num_layers,
-            num_blocks=num_blocks,
-            block_size=block_size,
+            num_blocks=self._spec.num_kv_blocks,
+            block_size=self._block_size,
             num_kv_heads=layout.num_kv_heads,
             head_dim=layout.head_dim,
             dtype=layout.dtype,
-            device=device.torch_device,
+            device=self._device.torch_device,
         )
-        is_recorded = capturable is not None and capturable.captures_decode and device.has_graphs
-        self.graphs = DecodeGraphs(capturable, device, self._cache) if capturable is not None and is_recorded else None
+        capturable = cast("CapturableModel[Any]", self._model) if self._spec.captures_decode else None
+        is_recorded = capturable is not None and capturable.captures_decode and self._device.has_graphs
+        self.graphs = (
+            DecodeGraphs(capturable, self._device, self._cache) if capturable is not None and is_recorded else None
+        )
+
+    def compute(self, spans: list[Span[Any]], blocks: list[list[int]]) -> list[ComputedSpan]:
+        """One forward pass, and a token for each span that samples."""
+        sampling = [span.request.request_id for span in spans if span.samples]
+        samplers = [self._sampler(span) for span in spans if span.samples]
+        began_s = time.perf_counter()
+        computed = self.forward(spans, blocks)
+        self.model_s += time.perf_counter() - began_s
+        tokens = dict(zip(sampling, sample_batch(computed.logits, samplers), strict=True))
+        return [
+            self._computed(span.request.request_id, rows, tokens)
+            for span, rows in zip(spans, computed.rows(), strict=True)
+        ]
+
+    def forget(self, request_id: str) -> None:
+        """Drop the sequence's sampler."""
+        self._samplers.pop(request_id, None)
+
+    def _computed(self, request_id: str, rows: Arrays, tokens: dict[str, int]) -> ComputedSpan:
+        if request_id not in tokens:
+            return ComputedSpan(rows)
+        token = tokens[request_id]
+        return ComputedSpan(rows, token, self._samplers[request_id].finish_reason(token))
+
+    def _sampler(self, span: Span[Any]) -> SequenceSampler:
+        request, state = span.request, span.state
+        if request.request_id not in self._samplers:
+            rules = self._model.rules(request, state)
+            self._samplers[request.request_id] = SequenceSampler(self._model.sampling(request, state), rules)
+        return self._samplers[request.request_id]
 
     def forward(self, spans: list[Span[Any]], blocks: list[list[int]]) -> Computed:
         """Compute the spans; what they give for the host is on its way when this returns."""

@@ -1,0 +1,95 @@
+"""The protocols of what writes one position after the other: a model, and the runner that computes its steps.
+
+In: spans, each a stretch of positions of one request. Out: named rows per position, tokens, and StageOutputs.
+Does not know: scheduling, tensors, how a step is computed (torch: autoregressive_model.py), lanes, processes.
+
+One request is one sequence of positions 0, 1, 2, ... The model's state knows the input of every position that can
+be computed now: the prompt's, and one more for each token it has accepted (if that needs a row from upstream which
+has not come, the sequence waits). The engine decides which positions a step computes; after a preemption it computes
+old positions again, from the same inputs, and does not report their rows a second time.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from antiphon.stage.request import Arrays, StageOutput, StageRequest
+
+State = TypeVar("State")
+
+
+@dataclass(frozen=True)
+class Span(Generic[State]):
+    """Positions [start, stop) of one sequence in this step. `samples`: a token follows from the last one."""
+
+    request: StageRequest
+    state: State
+    start: int
+    stop: int
+    samples: bool
+
+
+@dataclass(frozen=True)
+class Accepted(Generic[State]):
+    """What a step made for one sequence.
+
+    rows: name -> [n, ...] on the host, for the span's positions that were not reported before; `first_row` is the
+    position of the first. token: the sampled id, or None if the span did not sample. finish_reason: set if the
+    token ends the sequence ("stop": a stop id, which `token` then is; "length").
+    """
+
+    request: StageRequest
+    state: State
+    rows: Arrays
+    first_row: int
+    token: int | None
+    finish_reason: str | None
+
+
+@dataclass(frozen=True)
+class ComputedSpan:
+    """What a runner made of one span: rows name -> [stop - start, ...] on the host, and the token if it samples."""
+
+    rows: Arrays
+    token: int | None = None
+    finish_reason: str | None = None
+
+
+class SequenceModel(Protocol[State]):
+    """What the engine asks of a model, however its steps are computed."""
+
+    def open(self, request: StageRequest) -> State:
+        """The state of a new request. AntiphonError if it can never be served."""
+
+    def receive(self, request: StageRequest, state: State, rows: dict[str, Arrays], ended: bool) -> None:
+        """Input rows have come: in-edge's producer -> key -> [n, ...], valid in this call only (copy what stays).
+
+        ended: no more will come. Called at least once before the first span.
+        """
+
+    def num_positions(self, state: State) -> int:
+        """Positions whose input is known now; 0 until the prompt is complete."""
+
+    def accept(self, batch: list[Accepted[State]]) -> list[StageOutput]:
+        """Take in what the step made, one entry per span: append tokens to the states, say what goes where.
+
+        Where finish_reason is set the output must be `finished`; it may be so elsewhere too, to end a sequence for a
+        reason of the model's own (a stop string). An exception makes the engine hand the entries over again one by
+        one, so a state may change only when the call can no longer fail.
+        """
+
+
+class SequenceRunner(Protocol[State]):
+    """Computes steps."""
+
+    def startup(self) -> None:
+        """Load what it computes with. Errors end the process with their message."""
+
+    def compute(self, spans: list[Span[State]], blocks: list[list[int]]) -> Sequence[ComputedSpan]:
+        """One entry per span, in order. blocks: of the KV cache, per span.
+
+        An exception makes the engine try the spans one by one, so that only the guilty fail.
+        """
+
+    def forget(self, request_id: str) -> None:
+        """The sequence is over; unknown ids are ignored."""

@@ -1,0 +1,201 @@
+"""The engine of sequences: requests whose inputs may still arrive, batched continuously over a paged KV budget.
+
+In: StageRequests. Out: StepResults, one per sequence that got a token or new rows.
+Does not know: lanes, sockets, what the model is, how its runner computes a step.
+"""
+
+import time
+from collections.abc import Sequence as Batch
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from antiphon.config.pipeline import StageSpec
+from antiphon.errors import AntiphonError, StageError
+from antiphon.stage.engine.base import EngineStatistics, StepResult
+from antiphon.stage.engine.guard import guarded, outputs_of
+from antiphon.stage.engine.sequence_model import Accepted, ComputedSpan, SequenceModel, SequenceRunner, Span
+from antiphon.stage.engine.step_meter import StepMeter
+from antiphon.stage.request import StageRequest
+from antiphon.stage.scheduler.autoregressive import AutoregressiveScheduler, ScheduledSpan, Sequence
+from antiphon.stage.scheduler.block_pool import BlockPool
+
+KV_BLOCK_SIZE = 16  # positions
+
+
+@dataclass(eq=False)
+class _Running(Sequence):
+    """A sequence and what the model knows of it.
+
+    Rows of positions below num_reported have been accepted; a token was sampled from positions up to last_sampled.
+    """
+
+    state: Any = None
+    heard_end: bool = False
+    num_reported: int = 0
+    last_sampled: int = -1
+
+
+class SequenceEngine:
+    """Owns the sequences, their places and their KV blocks; the runner owns what it computes with."""
+
+    def __init__(self, model: SequenceModel[Any], runner: SequenceRunner[Any], spec: StageSpec) -> None:
+        self._model = model
+        self._runner = runner
+        self._spec = spec
+        self._sequences: dict[str, _Running] = {}
+        self._pool = BlockPool(num_blocks=spec.num_kv_blocks, block_size=KV_BLOCK_SIZE)
+        self._scheduler = AutoregressiveScheduler(
+            self._pool,
+            max_num_seqs=spec.max_num_seqs,
+            max_num_batched_tokens=spec.max_num_batched_tokens,
+            num_positions=lambda sequence: self._model.num_positions(self._of(sequence).state),
+        )
+        self._meter = StepMeter()
+        self._num_tokens = 0
+
+    @property
+    def num_preemptions(self) -> int:
+        """Sequences that gave up their blocks so far."""
+        return self._scheduler.num_preemptions
+
+    def startup(self) -> None:
+        """Load what steps are computed with."""
+        self._runner.startup()
+
+    def add(self, request: StageRequest) -> None:
+        """Open the request's state, read the input it has, and queue it; AntiphonError if it can never be served."""
+        opened = guarded([request], lambda: self._open(request))
+        if isinstance(opened, AntiphonError):
+            self._sequences.pop(request.request_id, None)
+            raise opened
+
+    def abort(self, request_id: str) -> None:
+        """Forget a request and free its blocks."""
+        sequence = self._sequences.pop(request_id, None)
+        if sequence is not None:
+            self._scheduler.remove(sequence)
+            self._runner.forget(request_id)
+
+    def has_work(self) -> bool:
+        """True if input has come or a span could be computed."""
+        return any(map(_has_news, self._sequences.values())) or self._scheduler.any_runnable()
+
+    def step(self) -> list[StepResult]:
+        """Take in new rows, then compute one batch."""
+        began_s = time.monotonic()
+        results = self._receive_all()
+        schedule = self._scheduler.schedule()
+        for span in schedule.spans:
+            span.sequence.request.timeline.step(began_s)
+        results += [StepResult(sequence.request, error) for sequence, error in schedule.failed]
+        if schedule.spans:
+            results += self._compute(list(schedule.spans))
+        for result in results:
+            if isinstance(result.output, AntiphonError) or result.output.finished:
+                self.abort(result.request.request_id)
+        self._meter.step(len(schedule.spans), time.monotonic() - began_s)
+        return results
+
+    def fileno(self) -> int | None:
+        """Nothing happens here by itself."""
+        return None
+
+    def statistics(self) -> EngineStatistics:
+        """Counts for the monitor."""
+        return EngineStatistics(
+            self._scheduler.num_running,
+            self._scheduler.num_waiting,
+            self._meter.num_steps,
+            self._meter.busy_s,
+            self._spec.max_num_seqs,
+            self._meter,
+            num_tokens=self._num_tokens,
+            num_preemptions=self.num_preemptions,
+            num_kv_blocks=self._pool.num_blocks,
+            num_kv_blocks_used=self._pool.num_blocks - self._pool.num_free,
+        )
+
+    def close(self) -> None:
+        """Drop every sequence."""
+        self._sequences.clear()
+
+    def _open(self, request: StageRequest) -> None:
+        sequence = _Running(request, state=self._model.open(request))
+        self._sequences[request.request_id] = sequence
+        self._receive(sequence)
+        self._scheduler.add(sequence)
+
+    def _of(self, sequence: Sequence) -> _Running:
+        return self._sequences[sequence.request.request_id]
+
+    def _receive_all(self) -> list[StepResult]:
+        results = []
+        for sequence in list(self._sequences.values()):
+            if _has_news(sequence):
+                received = guarded([sequence.request], partial(self._receive, sequence))
+                if isinstance(received, AntiphonError):
+                    results.append(StepResult(sequence.request, received))
+                    self.abort(sequence.request.request_id)
+        return results
+
+    def _receive(self, sequence: _Running) -> None:
+        inputs = sequence.request.inputs
+        rows = {producer: edge.take() for producer, edge in inputs.items()}
+        sequence.heard_end = all(edge.exhausted for edge in inputs.values())
+        self._model.receive(sequence.request, sequence.state, rows, sequence.heard_end)
+
+    def _compute(self, scheduled: list[ScheduledSpan]) -> list[StepResult]:
+        """One pass; if it raises, one per span, so that only the guilty fail."""
+        requests = [span.sequence.request for span in scheduled]
+        blocks = [span.sequence.blocks for span in scheduled]
+        computed = guarded(requests, lambda: self._runner.compute([self._span(span) for span in scheduled], blocks))
+        if not isinstance(computed, AntiphonError):
+            return self._report(self._advance(scheduled, computed))
+        if len(scheduled) == 1:
+            return [StepResult(requests[0], computed)]
+        return [result for span in scheduled for result in self._compute([span])]
+
+    def _span(self, span: ScheduledSpan) -> Span[Any]:
+        sequence = self._of(span.sequence)
+        is_last = span.stop == self._model.num_positions(sequence.state)
+        samples = is_last and span.stop - 1 > sequence.last_sampled
+        return Span(sequence.request, sequence.state, span.start, span.stop, samples)
+
+    def _advance(self, scheduled: list[ScheduledSpan], computed: Batch[ComputedSpan]) -> list[Accepted[Any]]:
+        """Note what has been computed. Spans that a preemption made us repeat have nothing to report."""
+        accepted = []
+        for span, made in zip(scheduled, computed, strict=True):
+            sequence = self._of(span.sequence)
+            sequence.num_computed = span.stop
+            first_row = max(span.start, sequence.num_reported)
+            if made.token is None and first_row >= span.stop:
+                continue
+            rows = made.rows
+            if first_row > span.start:
+                rows = {name: array[first_row - span.start :] for name, array in rows.items()}
+            accepted.append(Accepted(sequence.request, sequence.state, rows, first_row, made.token, made.finish_reason))
+            sequence.num_reported = max(sequence.num_reported, span.stop)
+            if made.token is not None:
+                sequence.last_sampled = span.stop - 1
+                self._num_tokens += 1
+        return accepted
+
+    def _report(self, accepted: list[Accepted[Any]]) -> list[StepResult]:
+        """What the model makes of it; if it raises, entry by entry, so that only the guilty fail."""
+        results = outputs_of(accepted, self._model.accept) if accepted else []
+        return [_checked(entry, result) for entry, result in zip(accepted, results, strict=True)]
+
+
+def _has_news(sequence: _Running) -> bool:
+    inputs = sequence.request.inputs.values()
+    return any(edge.num_rows for edge in inputs) or (not sequence.heard_end and all(edge.exhausted for edge in inputs))
+
+
+def _checked(entry: Accepted[Any], result: StepResult) -> StepResult:
+    """A sequence that a stop id or its length has ended must end in the model, too."""
+    output, reason = result.output, entry.finish_reason
+    if isinstance(output, AntiphonError) or reason is None or output.finished:
+        return result
+    name = entry.request.request_id
+    return StepResult(entry.request, StageError(f"{name}: the model goes on after finish_reason={reason}"))
