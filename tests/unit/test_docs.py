@@ -33,7 +33,9 @@ def leaves(tree: dict[str, object], prefix: str = "") -> Iterator[tuple[str, Lea
 
 
 def fields_of_the_code() -> dict[str, Leaf]:
-    config = DeployConfig(stages={"<stage>": StageDeploy()}, edges={"<edge>": EdgeDeploy()})
+    config = DeployConfig(
+        stages={"<stage>": StageDeploy(options={"<option>": "the pipeline's own"})}, edges={"<edge>": EdgeDeploy()}
+    )
     return dict(leaves(dataclasses.asdict(config)))
 
 

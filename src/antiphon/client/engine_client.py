@@ -30,7 +30,7 @@ from antiphon.errors import (
 from antiphon.ids import new_request_id, stage_of
 from antiphon.messages import codec
 from antiphon.messages.bootstrap import Bootstrap
-from antiphon.messages.client import MAX_QUEUED_FRAMES, Addressed, OutputError
+from antiphon.messages.client import MAX_QUEUED_FRAMES, Addressed, OutputError, RawRows
 from antiphon.messages.control import (
     AbortRequest,
     Counter,
@@ -102,6 +102,7 @@ class EngineClient:
         self._lane_meter = LaneMeter()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self.trace = open_trace(bootstrap.run_directory, name, is_on=bootstrap.is_traced)
+        self._raw_rows_bytes = 0
 
     async def startup(self) -> None:
         """Bind the inlets, watch them from the running event loop, and tell the orchestrator."""
@@ -199,6 +200,7 @@ class EngineClient:
         yield Counter("uptime_s", process, time.monotonic() - self._since_s)
         yield Counter("requests_open", process, float(len(self._open)))
         yield Counter("requests_restarted_total", process, float(self._num_restarted))
+        yield Counter("raw_rows_bytes_total", process, float(self._raw_rows_bytes))
         backlog = sum(opened.stream.backlog_bytes for opened in self._open.values())
         yield Counter("client_backlog_bytes", process, float(backlog))
         lanes = {
@@ -343,6 +345,8 @@ class EngineClient:
     def _take(self, stage: str, addressed: Addressed, opened: _Open) -> None:
         if isinstance(addressed.output, OutputError):
             self._fail(addressed.request_id, opened, to_error(addressed.output.error))
+        elif isinstance(addressed.output, RawRows):
+            self._raw_rows_bytes += len(addressed.output.data)
         else:
             opened.stream.push(stage, addressed.output)
         self._forget_if_over(addressed.request_id, opened)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from antiphon.config.pipeline import EngineKind, StartWhen
+from antiphon.config.pipeline import EngineKind, OptionValue, StartWhen
 
 Count = Annotated[int, Meta(ge=1, le=10**9)]
 CountOrZero = Annotated[int, Meta(ge=0, le=10**9)]
@@ -68,6 +68,7 @@ class StageDeploy:
     """One stage. python "" = the launcher's interpreter; model "" = the packaged one; 0 = the pipeline's own value.
 
     engine: another engine than the pipeline's, where the stage offers it. dtype "" = float32 on cpu, else bfloat16.
+    options: what else the stage's model reads; all of them once resolved.
     """
 
     replicas: Count = 1
@@ -81,6 +82,7 @@ class StageDeploy:
     num_kv_blocks: CountOrZero = 0
     dtype: str = ""
     engine: EngineKind | None = None
+    options: dict[str, OptionValue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

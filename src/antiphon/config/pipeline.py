@@ -4,6 +4,7 @@ In: plain values. Out: a validated PipelineSpec and the Route of a request throu
 Does not know: replicas, devices, processes, or any model's code (names are import paths).
 """
 
+import math
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -34,6 +35,8 @@ class EngineKind(StrEnum):
     GENERATION = "generation"
     AUTOREGRESSIVE = "autoregressive"
     LLAMA_CPP = "llama_cpp"
+    SIMULATED = "simulated"
+    """The engine of sequences on a runner that sleeps; see docs/simulated.md."""
 
 
 class Lane(StrEnum):
@@ -65,6 +68,7 @@ class ClientKind(StrEnum):
     TOKENS = "tokens"
     AUDIO = "audio"
     IMAGE = "image"
+    RAW = "raw"
 
 
 _KINDS_OF = {
@@ -113,6 +117,34 @@ class OutputSpec:
         return found
 
 
+OptionValue = bool | int | float | str
+
+
+@dataclass(frozen=True)
+class OptionSpec:
+    """A value that a stage's model reads and the operator may change: `stages.<stage>.options.<name>`.
+
+    It keeps the type of its default (a whole number may stand for a float). A number is at least `least`; a word is
+    one of `choices`.
+    """
+
+    name: str
+    default: OptionValue
+    least: float = 0.0
+    choices: tuple[str, ...] = ()
+
+    def problem(self, value: object) -> str:
+        """What is wrong with `value`, or ""."""
+        kind = type(self.default)
+        if type(value) is not kind and not (kind is float and type(value) is int):
+            return f"expected {kind.__name__}"
+        if isinstance(value, str):
+            return "" if value in self.choices else f"expected one of {', '.join(self.choices)}"
+        if isinstance(value, int | float) and not self.least <= value < math.inf:
+            return f"expected at least {self.least:g}"
+        return ""
+
+
 @dataclass(frozen=True)
 class StageSpec:
     """One network (or processing step) in a process of its own.
@@ -122,7 +154,8 @@ class StageSpec:
     max_num_batched_tokens (positions per step) and num_kv_blocks (of 16 positions) bound an autoregressive stage;
     captures_decode says that its model is a CapturableModel.
     `alternatives`: other engines that an operator may choose, with their models. `entry_start_when` is the start_when
-    of a client's input, where requests enter at this stage.
+    of a client's input, where requests enter at this stage. `arguments`: what `model` is called with, where one class
+    serves several stages. `options`: further values that the operator may change.
     """
 
     name: str
@@ -137,6 +170,8 @@ class StageSpec:
     captures_decode: bool = False
     alternatives: dict[EngineKind, str] = field(default_factory=dict)
     entry_start_when: StartWhen = StartWhen.FIRST_CHUNK
+    arguments: dict[str, str] = field(default_factory=dict)
+    options: tuple[OptionSpec, ...] = ()
 
     def output(self, key: str) -> OutputSpec | None:
         """The declaration of `key`, or None."""
@@ -289,6 +324,12 @@ class PipelineSpec:
             if min(stage.max_num_seqs, stage.max_batch_size, stage.threads) < 1:
                 problems.append(f"stage {stage.name}: max_num_seqs, max_batch_size and threads are at least 1")
             problems += _duplicates(f"stage {stage.name}, output", [o.key for o in stage.outputs])
+            problems += _duplicates(f"stage {stage.name}, option", [o.name for o in stage.options])
+            problems += [
+                f"stage {stage.name}, option {option.name!r}: {problem}"
+                for option in stage.options
+                if (problem := option.problem(option.default))
+            ]
             for output in stage.outputs:
                 problems += output.problems(stage.name)
         problems += _duplicates("edge", [e.name for e in self.edges])

@@ -121,7 +121,9 @@ def _convert(pipeline: PipelineSpec, tree: Tree, given: Sequence[Setting], probl
     if problems:
         raise ConfigError(problems)
     config = msgspec.convert(tree, DeployConfig, strict=True)
-    if problems := [problem for setting in given if (problem := _engine_problem(pipeline, setting))]:
+    problems += [problem for setting in given if (problem := _engine_problem(pipeline, setting))]
+    problems += [problem for setting in given if (problem := _option_problem(pipeline, setting))]
+    if problems:
         raise ConfigError(problems)
     return config
 
@@ -136,6 +138,17 @@ def _engine_problem(pipeline: PipelineSpec, setting: Setting) -> str:
     if setting.value in offered:
         return ""
     return f"{setting.source}: {setting.path}={setting.value}: this stage offers {', '.join(offered)}"
+
+
+def _option_problem(pipeline: PipelineSpec, setting: Setting) -> str:
+    """A value that the option's declaration does not allow; "" if that is not so."""
+    match setting.path.split("."):
+        case ["stages", stage, "options", name]:
+            option = next(option for option in pipeline.stage(stage).options if option.name == name)
+            problem = option.problem(setting.value)
+            return problem and f"{setting.source}: {setting.path}={setting.value!r}: {problem}"
+        case _:
+            return ""
 
 
 def parse_settings(assignments: tuple[str, ...]) -> tuple[Setting, ...]:
@@ -163,7 +176,10 @@ def _default_tree(pipeline: PipelineSpec) -> Tree:
     """The defaults as nested dicts, with every stage and edge of the pipeline in place."""
     config = DeployConfig(
         pipeline=pipeline.name,
-        stages={stage.name: StageDeploy() for stage in pipeline.stages},
+        stages={
+            stage.name: StageDeploy(options={option.name: option.default for option in stage.options})
+            for stage in pipeline.stages
+        },
         edges={edge.name: EdgeDeploy() for edge in pipeline.edges}
         | {edge_name(CLIENT, entry): EdgeDeploy() for task in pipeline.tasks for entry in task.entries.values()},
     )
@@ -247,7 +263,7 @@ def _apply(tree: Tree, setting: Setting) -> str:
 
 def _nearest(part: str, node: Tree) -> str:
     close = difflib.get_close_matches(part, node, n=1, cutoff=0.5)
-    return f"{close[0]!r}" if close else f"one of {', '.join(node)}"
+    return f"{close[0]!r}" if close else f"one of {', '.join(node)}" if node else "nothing"
 
 
 def _type_problem(setting: Setting) -> str:

@@ -58,6 +58,18 @@ class Segment(msgspec.Struct, frozen=True, tag="segment"):
     language: str = ""
 
 
+class RawRows(msgspec.Struct, frozen=True, tag="raw"):
+    """Rows of a declared key as a stage made them: [rows, ...] in row order.
+
+    No API has a place for them: the engine client counts and drops them.
+    """
+
+    key: str
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes
+
+
 class OutputEnd(msgspec.Struct, frozen=True, tag="end"):
     """The stage has finished this request: its last message on this lane."""
 
@@ -71,7 +83,7 @@ class OutputError(msgspec.Struct, frozen=True, tag="error"):
     error: ErrorInfo
 
 
-ClientData = TextDelta | TokenDelta | AudioChunk | ImageOutput | Segment
+ClientData = TextDelta | TokenDelta | AudioChunk | ImageOutput | Segment | RawRows
 """What a model may put on the client lane."""
 ClientOutput = ClientData | OutputEnd | OutputError
 
@@ -101,6 +113,7 @@ _TYPES: dict[ClientKind, tuple[type[ClientData], ...]] = {
     ClientKind.TOKENS: (TokenDelta,),
     ClientKind.AUDIO: (AudioChunk,),
     ClientKind.IMAGE: (ImageOutput,),
+    ClientKind.RAW: (RawRows,),
 }
 
 

@@ -95,7 +95,15 @@ class TranscriptionInput:
     temperature: float = 0.0
 
 
-TaskInput = SpeechInput | ChatInput | TranscriptionInput
+@dataclass(frozen=True)
+class ImageInput:
+    """What a picture shall show. seed fixes the noise."""
+
+    text: str
+    seed: int | None = None
+
+
+TaskInput = SpeechInput | ChatInput | TranscriptionInput | ImageInput
 
 
 def has_media(task_input: TaskInput) -> bool:
@@ -105,21 +113,28 @@ def has_media(task_input: TaskInput) -> bool:
             return any(not isinstance(part, str) for message in messages for part in message.parts)
         case TranscriptionInput():
             return True
-        case SpeechInput():
+        case SpeechInput() | ImageInput():
             return False
 
 
-_KINDS: dict[str, type[TaskInput]] = {"speech": SpeechInput, "chat": ChatInput, "transcription": TranscriptionInput}
+_KINDS: dict[str, type[TaskInput]] = {
+    "speech": SpeechInput,
+    "chat": ChatInput,
+    "transcription": TranscriptionInput,
+    "image": ImageInput,
+}
 
 
 def as_task_input(task: str, inputs: TaskInput | str | np.ndarray) -> TaskInput:
     """The input of `task`: as given, or with every other field at its default.
 
-    A str is the text of a speech or the user's message of a chat; an array is the audio of a transcription.
+    A str is the text of a speech or picture, or the user's message of a chat; an array is the audio of a transcription.
     InvalidRequestError if the two do not go together.
     """
     if isinstance(inputs, str) and task == "speech":
         return SpeechInput(inputs)
+    if isinstance(inputs, str) and task == "image":
+        return ImageInput(inputs)
     if isinstance(inputs, str) and task == "chat":
         return ChatInput((ChatMessage("user", inputs),))
     if isinstance(inputs, np.ndarray) and task == "transcription":

@@ -173,6 +173,7 @@ _CLIENT_LANE = (
         (*_REPLICA, "process"),
         "of those, how many that api-server has read. The difference waits",
     ),
+    (_C, "raw_rows_bytes_total", "bytes", _PROCESS, "rows of stages that came on the client lane and were dropped"),
     (
         _G,
         "client_queue_max",

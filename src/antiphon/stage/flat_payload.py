@@ -6,9 +6,9 @@ Does not know: any key's name.
 
 import numpy as np
 
-from antiphon.config.pipeline import ClientKind, EdgeSpec, Lane, StageSpec
+from antiphon.config.pipeline import ClientKind, EdgeSpec, Lane, OutputSpec, StageSpec
 from antiphon.errors import UndeclaredOutputError
-from antiphon.messages.client import AudioChunk, ClientData, ImageOutput, TextDelta, TokenDelta
+from antiphon.messages.client import AudioChunk, ClientData, ImageOutput, RawRows, TextDelta, TokenDelta
 from antiphon.stage.request import StageOutput
 
 
@@ -29,12 +29,12 @@ def partition_flat_payload(
                 f"stage {spec.name}: no lane takes the key {key!r}; declare it in StageSpec.outputs and on an edge"
             )
         if output.client is not None:
-            client.append(_to_client(output.client, array, sample_rate))
+            client.append(_to_client(output, output.client, array, sample_rate))
     handoff = {edge.consumer: {key: payload[key] for key in edge.keys if key in payload} for edge in edges}
     return StageOutput(handoff={c: arrays for c, arrays in handoff.items() if arrays}, client=tuple(client))
 
 
-def _to_client(kind: ClientKind, array: np.ndarray, sample_rate: int) -> ClientData:
+def _to_client(output: OutputSpec, kind: ClientKind, array: np.ndarray, sample_rate: int) -> ClientData:
     match kind:
         case ClientKind.TEXT:
             return TextDelta(array.tobytes().decode("utf-8"))
@@ -45,3 +45,5 @@ def _to_client(kind: ClientKind, array: np.ndarray, sample_rate: int) -> ClientD
         case ClientKind.IMAGE:
             height, width, channels = array.shape
             return ImageOutput(array.astype(np.uint8).tobytes(), height, width, channels)
+        case ClientKind.RAW:
+            return RawRows(output.key, array.dtype.name, array.shape, array.tobytes())

@@ -22,6 +22,7 @@ from antiphon.process import ChildProcess
 from antiphon.stage.engine.base import StageEngine
 from antiphon.stage.engine.generation import GenerationEngine
 from antiphon.stage.engine.generation_model import ModelContext
+from antiphon.stage.engine.sequences import SequenceEngine
 from antiphon.stage.inbox import Inbox
 from antiphon.stage.loop import StageLoop
 from antiphon.stage.outputs import OutputRouter
@@ -38,15 +39,18 @@ def make_engine(spec: StageSpec, context: ModelContext) -> StageEngine:
     match spec.engine:
         case EngineKind.GENERATION:
             scheduler = GenerationScheduler(max_num_seqs=spec.max_num_seqs, max_batch_size=spec.max_batch_size)
-            return GenerationEngine(model_class(), context, scheduler)
+            return GenerationEngine(model_class(**spec.arguments), context, scheduler)
         case EngineKind.AUTOREGRESSIVE:
             from antiphon.stage.engine.autoregressive import AutoregressiveEngine
 
-            return AutoregressiveEngine(model_class(), context, spec)
+            return AutoregressiveEngine(model_class(**spec.arguments), context, spec)
         case EngineKind.LLAMA_CPP:
             from antiphon.stage.engine.llama_cpp import LlamaCppEngine
 
-            return LlamaCppEngine(model_class(), context, max_num_seqs=spec.max_num_seqs)
+            return LlamaCppEngine(model_class(**spec.arguments), context, max_num_seqs=spec.max_num_seqs)
+        case EngineKind.SIMULATED:
+            model = model_class(context, **spec.arguments)
+            return SequenceEngine(model, model, spec)
 
 
 class StageProcess:
@@ -59,7 +63,9 @@ class StageProcess:
         self._spec = deployment.stage_spec(stage)
         deploy = config.stages[stage]
         private_path = f"{bootstrap.run_directory}/{bootstrap.name.replace('/', '.')}"
-        context = ModelContext(deploy.device, self._spec.threads, deploy.model, private_path, deploy.dtype)
+        context = ModelContext(
+            deploy.device, self._spec.threads, deploy.model, private_path, deploy.dtype, deploy.options
+        )
         self._engine = make_engine(self._spec, context)
         self._control = Inlet(bootstrap.control_address, codec.TO_REPLICA)
         self._connector = make_connector(

@@ -18,7 +18,7 @@ from antiphon.errors import (
     RequestTooLargeError,
     StageError,
 )
-from antiphon.messages.client import Addressed, AudioChunk, ClientFrame, OutputEnd, OutputError, TextDelta
+from antiphon.messages.client import Addressed, AudioChunk, ClientFrame, OutputEnd, OutputError, RawRows, TextDelta
 from antiphon.messages.control import (
     AbortRequest,
     Counter,
@@ -103,6 +103,16 @@ async def test_the_input_of_a_large_request_is_sent_as_credit_comes_back(stage) 
         stage.entry.flush()
     assert arrived == samples.tolist()
     assert chunk.header.request_id == request_id and chunk.header.seq >= 2
+
+
+async def test_raw_rows_are_counted_and_never_reach_the_stream(stage) -> None:
+    request_id, stream = await running(stage)
+    stage.says(
+        request_id, RawRows("hidden", "uint16", (2, 3), bytes(12)), PCM, RawRows("hidden", "uint16", (1, 3), bytes(6))
+    )
+    stage.says(request_id, OutputEnd())
+    assert await outcome(stream) == ([StageMessage("code2wav", PCM), StageMessage("code2wav", OutputEnd())], None)
+    assert [counter.value for counter in stage.client.counters() if counter.name == "raw_rows_bytes_total"] == [18.0]
 
 
 async def test_a_rejected_request_raises_what_the_orchestrator_says_and_is_gone(stage) -> None:

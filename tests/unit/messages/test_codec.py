@@ -17,6 +17,7 @@ from antiphon.messages.client import (
     ImageOutput,
     OutputEnd,
     OutputError,
+    RawRows,
     Segment,
     TextDelta,
     TokenDelta,
@@ -87,6 +88,7 @@ OUTPUTS: list[ClientOutput] = [
     AudioChunk(b"\x00\x01\xff", 24_000),
     ImageOutput(bytes(12), 2, 2, 3),
     Segment("word", 0.25, 1.5, "en"),
+    RawRows("hidden", "uint16", (2, 3), bytes(12)),
     OutputEnd("length", Usage(1, 2, 3)),
     OutputError(ERROR),
 ]

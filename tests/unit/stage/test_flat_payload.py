@@ -5,7 +5,7 @@ import pytest
 
 from antiphon.config.pipeline import ClientKind, EdgeSpec, EngineKind, Lane, OutputSpec, StageSpec
 from antiphon.errors import UndeclaredOutputError
-from antiphon.messages.client import AudioChunk, ImageOutput, TextDelta, TokenDelta
+from antiphon.messages.client import AudioChunk, ImageOutput, RawRows, TextDelta, TokenDelta
 from antiphon.stage.flat_payload import partition_flat_payload
 
 SPEC = StageSpec(
@@ -18,6 +18,7 @@ SPEC = StageSpec(
         OutputSpec("text", Lane.CLIENT, "uint8", client=ClientKind.TEXT),
         OutputSpec("wave", Lane.CLIENT, "int16", client=ClientKind.AUDIO),
         OutputSpec("picture", Lane.CLIENT, "uint8", (None, None), client=ClientKind.IMAGE),
+        OutputSpec("hidden", Lane.BOTH, "bfloat16", (2,), client=ClientKind.RAW),
         OutputSpec("orphan", Lane.HANDOFF, "float32"),
     ),
 )
@@ -55,6 +56,12 @@ def test_client_keys_become_the_kinds_they_are_declared_as() -> None:
         AudioChunk(b"\x01\x00\xfe\xff", 24_000),
         ImageOutput(picture.tobytes(), 2, 4, 3),
     )
+
+
+def test_rows_that_no_api_has_a_place_for_go_to_the_client_as_they_are() -> None:
+    bits = np.array([[1, 2], [3, 4]], np.uint16)
+    output = partition_flat_payload({"hidden": bits}, SPEC, EDGES)
+    assert output.client == (RawRows("hidden", "uint16", (2, 2), bits.tobytes()),)
 
 
 @pytest.mark.parametrize("key", ["mood", "orphan"])

@@ -14,7 +14,15 @@ from antiphon.config.pipeline import Modality
 from antiphon.errors import InvalidRequestError, RequestTooLargeError, UnsupportedModalityError
 from antiphon.messages.params import RequestParams, SpeechParams, TranscriptionParams
 from antiphon.messages.payload import EntryPayload
-from antiphon.messages.tasks import ChatInput, ChatMessage, Sound, SpeechInput, TaskInput, TranscriptionInput
+from antiphon.messages.tasks import (
+    ChatInput,
+    ChatMessage,
+    ImageInput,
+    Sound,
+    SpeechInput,
+    TaskInput,
+    TranscriptionInput,
+)
 from antiphon.models.voice.voices import VOICES, resolve_voice
 
 LISTENER_RATE = 16_000
@@ -40,6 +48,8 @@ class VoiceFrontend:
                 return self._chat(task_input)
             case TranscriptionInput():
                 return self._transcription(task_input)
+            case ImageInput():
+                raise UnsupportedModalityError("voice draws nothing", param="model")
             case _:
                 assert_never(task_input)
 

@@ -4,13 +4,14 @@ In: slots, each a request's state and its new input rows. Out: one StageOutput p
 Does not know: scheduling, lanes, processes.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
 import numpy as np
 
+from antiphon.config.pipeline import OptionValue
 from antiphon.errors import AntiphonError
 from antiphon.stage.request import Arrays, StageOutput, StageRequest
 
@@ -22,7 +23,7 @@ class ModelContext:
     """What a model is told at load: device name, threads, and a checkpoint path ("" = the packaged one).
 
     private_path: prefix for files of this replica in the server's private run directory, which goes with the server.
-    dtype: of weights and activations, "" = the device's default.
+    dtype: of weights and activations, "" = the device's default. options: the values of StageSpec.options.
     """
 
     device: str
@@ -30,6 +31,7 @@ class ModelContext:
     model_path: str
     private_path: str
     dtype: str = ""
+    options: Mapping[str, OptionValue] = field(default_factory=dict)
 
 
 class Slot(msgspec.Struct, Generic[State], frozen=True):
