@@ -21,6 +21,12 @@ BUILT_IN = {
     "qwen3-omni": "antiphon.models.qwen3_omni.pipeline:PIPELINE",
     "sim-relay": "antiphon.models.simulated.pipeline:PIPELINE",
     "sim-voice": "antiphon.models.simulated.voice_pipeline:PIPELINE",
+    "sim-qwen3-omni": "antiphon.models.simulated.profiles.qwen3_omni:PIPELINE",
+    "sim-qwen3-tts": "antiphon.models.simulated.profiles.qwen3_tts:PIPELINE",
+    "sim-voxtral": "antiphon.models.simulated.profiles.voxtral:PIPELINE",
+    "sim-indextts2": "antiphon.models.simulated.profiles.indextts2:PIPELINE",
+    "sim-minicpm-o": "antiphon.models.simulated.profiles.minicpm_o:PIPELINE",
+    "sim-mammoth": "antiphon.models.simulated.profiles.mammoth:PIPELINE",
 }
 
 

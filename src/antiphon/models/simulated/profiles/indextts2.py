@@ -1,0 +1,10 @@
+"""The `sim-indextts2` pipeline: GPT -> S2Mel, everything at once, simulated.
+
+In: indextts2.yaml, which has all numbers. Out: PIPELINE. Importing this module imports no model.
+"""
+
+from pathlib import Path
+
+from antiphon.models.simulated.profile_pipeline import build
+
+PIPELINE = build(Path(__file__).with_suffix(".yaml"))
