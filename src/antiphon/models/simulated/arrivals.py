@@ -13,6 +13,8 @@ from antiphon.models.simulated.profile import HandOff, array_of
 from antiphon.models.simulated.row_values import LAST, PROMPT, Check, RowCodec, WrongRowError
 from antiphon.stage.request import Arrays, StageRequest
 
+_Flags = tuple[int, int, bool]
+
 
 @dataclass
 class Arrived:
@@ -59,24 +61,28 @@ class Inspector:
             raise WrongRowError(f"row {arrived.num_rows} came after the last one")
         if rows.keys() != self._rows.keys():
             raise WrongRowError(f"rows of {sorted(rows)} came, expected {sorted(self._rows)}")
-        flags: np.ndarray | None = None
-        for key, codec in self._rows.items():
-            of_key = codec.check(number, arrived.num_rows, rows[key], self._how)
-            if flags is not None and not np.array_equal(of_key, flags):
-                raise WrongRowError(f"the keys' rows from {arrived.num_rows} on are flagged differently")
-            flags = of_key
+        flags = [self._flags(codec, number, arrived.num_rows, rows[key], count) for key, codec in self._rows.items()]
+        if any(of_key != flags[0] for of_key in flags):
+            raise WrongRowError(f"the keys' rows from {arrived.num_rows} on are flagged differently")
         if not arrived.num_rows:
             self._check_once(request, number)
-        self._count(arrived, count, flags)
-
-    def _count(self, arrived: Arrived, count: int, flags: np.ndarray | None) -> None:
-        if flags is not None and flags.any():
-            is_last = (flags & np.uint64(LAST)) > 0
-            if is_last[:-1].any():
-                raise WrongRowError(f"rows came after the last one, row {arrived.num_rows + int(is_last.argmax())}")
-            arrived.has_last = bool(is_last[-1])
-            arrived.num_prompt += int(((flags & np.uint64(PROMPT)) > 0).sum())
+        num_prompt, num_last, is_last = flags[0]
+        if num_last > is_last:
+            raise WrongRowError(f"among the {count} rows from {arrived.num_rows} on, some follow the last one")
+        arrived.has_last = is_last
+        arrived.num_prompt += num_prompt
         arrived.num_rows += count
+
+    def _flags(self, codec: RowCodec, number: int, first_row: int, rows: np.ndarray, count: int) -> _Flags:
+        """Check the rows of one key. Gives how many are of the prompt, and flagged as last, and if the last one is."""
+        if count == 1:
+            flag = codec.check_one(number, first_row, rows, self._how)
+            return flag >> 1, flag & LAST, bool(flag & LAST)
+        flags = codec.check(number, first_row, rows, self._how)
+        if not flags.any():
+            return 0, 0, False
+        is_last = (flags & np.uint64(LAST)) > 0
+        return int(((flags & np.uint64(PROMPT)) > 0).sum()), int(is_last.sum()), bool(is_last[-1])
 
     def _check_once(self, request: StageRequest, number: int) -> None:
         whole = request.inputs[self._producer].whole

@@ -80,6 +80,7 @@ class RowCodec:
         self._table = random.integers(0, 256, (num_rows, self.row_bytes), np.uint8)
         self._element = next(size for size in (8, 4, 2, 1) if self.row_bytes % size == 0)
         self._sums = self._sums_of(self._table)
+        self._sums_as_ints: list[int] = self._sums.tolist()
 
     def make(self, requests: np.ndarray, rows: np.ndarray, flags: np.ndarray) -> np.ndarray:
         """requests, rows, flags: uint64 [n]. Gives [n, *row_shape], in memory of its own."""
@@ -113,6 +114,21 @@ class RowCodec:
             raise WrongRowError(self._describe(request, first_row + index, int(found[index])))
         self._check_body(raw, expected, first_row, how)
         return found & np.uint64(_FLAGS)
+
+    def check_one(self, request: int, row: int, array: np.ndarray, how: Check) -> int:
+        """As `check`, for a single row [1, *row_shape], in a fraction of the time."""
+        is_known = self._element == 8 and array.nbytes == self.row_bytes and array.dtype == self.dtype
+        if is_known and how is not Check.FULL:
+            elements = array.reshape(-1).view(np.uint64)
+            found = int(elements[0])
+            word = (request ^ self._salt) + (row + 1) * _STRIDE & _MODULUS
+            if (found ^ word) & ~_FLAGS == 0 and (how is Check.HEADER or self._has_sum(elements, found, word)):
+                return found & _FLAGS
+        return int(self.check(request, row, array, how)[0])  # says what is wrong
+
+    def _has_sum(self, elements: np.ndarray, found: int, word: int) -> bool:
+        body = int(np.add.reduce(elements)) - found & _MODULUS
+        return body == self._sums_as_ints[word >> 40 & len(self._sums_as_ints) - 1]
 
     def _check_body(self, raw: np.ndarray, words: np.ndarray, first_row: int, how: Check) -> None:
         if how is Check.HEADER:

@@ -18,7 +18,7 @@ import numpy as np
 
 from antiphon.messages.client import ClientData, RawRows, TextDelta, Usage
 from antiphon.models.simulated.arrivals import Arrived, Inspector, codecs_of
-from antiphon.models.simulated.profile import HandOff, Sequences, StageProfile, load_profile
+from antiphon.models.simulated.profile import Sequences, StageProfile, load_profile
 from antiphon.models.simulated.row_values import LAST, PROMPT, WORDS, Check, request_number, word_of
 from antiphon.models.simulated.step_clock import StepClock
 from antiphon.stage.engine.generation_model import ModelContext
@@ -53,7 +53,8 @@ class SequenceState:
     def update(self) -> None:
         """Position num_prompt + i is token i, known if token i + 1 may be made."""
         if self.num_prompt:
-            self.num_positions = self.num_prompt + min(self.num_made, max(1, self.num_allowed) - 1)
+            num_known = self.num_made if self.num_made < self.num_allowed else max(0, self.num_allowed - 1)
+            self.num_positions = self.num_prompt + num_known
 
 
 class SimulatedSequences:
@@ -70,13 +71,15 @@ class SimulatedSequences:
         stage: StageProfile = profile.stages[self._stage].with_options(options)
         assert stage.sequences is not None, f"{self._stage} is no stage of sequences"
         self._sequences: Sequences = stage.sequences
-        self._hand_off: HandOff | None = stage.hands_off
+        hand_off = stage.hands_off
+        self._consumer = hand_off.to if hand_off is not None else ""
+        self._rows_of_positions = hand_off is not None and hand_off.rows_of == "positions"
+        self._sends_raw = hand_off is not None and hand_off.hidden_states_lane == "both"
+        self._codecs = codecs_of(hand_off.per_row) if hand_off is not None else {}
+        self._once = codecs_of(hand_off.once) if hand_off is not None else {}
         self._clock = StepClock(
             stage.step, seed=int(options["seed"]), replica=os.path.basename(self._context.private_path)
         )
-        self._codecs = codecs_of(stage.hands_off.per_row) if stage.hands_off is not None else {}
-        self._once = codecs_of(stage.hands_off.once) if stage.hands_off is not None else {}
-        self._rows_of_positions = stage.hands_off is not None and stage.hands_off.rows_of == "positions"
         self._producer = profile.producer_of(self._stage)
         self._inspector = _inspector(self._stage, self._producer, profile.stages, options)
 
@@ -156,21 +159,21 @@ class SimulatedSequences:
         if not wanted:
             return [{} for _ in spans]
         counts = [span.stop - span.start for span in wanted]
-        requests = np.repeat(np.array([span.state.number for span in wanted], np.uint64), counts)
-        positions = np.concatenate([np.arange(span.start, span.stop, dtype=np.uint64) for span in wanted])
-        prompts = np.repeat(np.array([span.state.num_prompt for span in wanted], np.uint64), counts)
-        lasts = np.repeat(np.array([_last_position(span.state) for span in wanted], np.uint64), counts)
-        flags = np.where(positions < prompts, np.uint64(PROMPT), np.uint64(0))
-        flags |= np.where(positions == lasts, np.uint64(LAST), np.uint64(0))
-        made = {key: codec.make(requests, positions, flags) for key, codec in self._codecs.items()}
-        stops = np.cumsum(counts).tolist()
-        slices = iter([slice(stop - count, stop) for stop, count in zip(stops, counts, strict=True)])
-        return [
-            {key: array[where] for key, array in made.items()}
-            if span.request.consumers and (where := next(slices))
-            else {}
-            for span in spans
-        ]
+        numbers = np.array([span.state.number for span in wanted], np.uint64)
+        table = [(span.start, span.state.num_prompt, _last_position(span.state)) for span in wanted]
+        stops = np.cumsum(counts)
+        starts, prompts, lasts = np.repeat(np.array(table), counts, axis=0).T
+        positions = np.arange(stops[-1]) - np.repeat(stops - counts, counts) + starts
+        flags = PROMPT * (positions < prompts) + LAST * (positions == lasts)
+        made = {
+            key: codec.make(np.repeat(numbers, counts), positions.astype(np.uint64), flags.astype(np.uint64))
+            for key, codec in self._codecs.items()
+        }
+        pieces = {
+            span.request.request_id: {key: array[stop - count : stop] for key, array in made.items()}
+            for span, stop, count in zip(wanted, stops.tolist(), counts, strict=True)
+        }
+        return [pieces.get(span.request.request_id, {}) for span in spans]
 
     def _make_token_rows(self, spans: list[Span[SequenceState]]) -> None:
         """Each state gets the rows of its next token; `accept` hands them off."""
@@ -192,32 +195,22 @@ class SimulatedSequences:
             rows = rows or state.made
             state.num_made += 1
             state.update()
-            client = (TextDelta(WORDS[token]),) if self._sequences.says_text else ()
-        elif not rows and entry.finish_reason is None:
-            return NOTHING
-        if (
-            rows
-            and entry.request.is_final
-            and self._hand_off is not None
-            and self._hand_off.hidden_states_lane == "both"
-        ):
+            if self._sequences.says_text:
+                client = (TextDelta(WORDS[token]),)
+        if rows and self._sends_raw and entry.request.is_final:
             client += tuple(RawRows(key, each.dtype.name, each.shape, each.tobytes()) for key, each in rows.items())
-        return StageOutput(
-            handoff=self._handed_off(state, rows),
-            client=client,
-            finished=entry.finish_reason is not None,
-            finish_reason=entry.finish_reason or "stop",
-            usage=Usage(state.num_prompt, state.num_made),
-        )
+        handoff = self._handed_off(state, rows) if rows else {}
+        if entry.finish_reason is None:
+            return StageOutput(handoff, client) if handoff or client else NOTHING
+        usage = Usage(state.num_prompt, state.num_made)
+        return StageOutput(handoff, client, finished=True, finish_reason=entry.finish_reason, usage=usage)
 
     def _handed_off(self, state: SequenceState, rows: Arrays) -> dict[str, Arrays]:
-        if not rows or self._hand_off is None:
-            return {}
         if state.has_begun:
-            return {self._hand_off.to: rows}
+            return {self._consumer: rows}
         state.has_begun = True
         once = {key: codec.rows_of(state.number, 0, 1)[0] for key, codec in self._once.items()}
-        return {self._hand_off.to: {**rows, **once}}
+        return {self._consumer: {**rows, **once}}
 
 
 def _last_position(state: SequenceState) -> int:

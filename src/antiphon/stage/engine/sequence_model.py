@@ -10,16 +10,16 @@ old positions again, from the same inputs, and does not report their rows a seco
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
+
+import msgspec
 
 from antiphon.stage.request import Arrays, StageOutput, StageRequest
 
 State = TypeVar("State")
 
 
-@dataclass(frozen=True)
-class Span(Generic[State]):
+class Span(msgspec.Struct, Generic[State], frozen=True):
     """Positions [start, stop) of one sequence in this step. `samples`: a token follows from the last one."""
 
     request: StageRequest
@@ -29,8 +29,7 @@ class Span(Generic[State]):
     samples: bool
 
 
-@dataclass(frozen=True)
-class Accepted(Generic[State]):
+class Accepted(msgspec.Struct, Generic[State], frozen=True):
     """What a step made for one sequence.
 
     rows: name -> [n, ...] on the host, for the span's positions that were not reported before; `first_row` is the
@@ -46,8 +45,7 @@ class Accepted(Generic[State]):
     finish_reason: str | None
 
 
-@dataclass(frozen=True)
-class ComputedSpan:
+class ComputedSpan(msgspec.Struct, frozen=True):
     """What a runner made of one span: rows name -> [stop - start, ...] on the host, and the token if it samples."""
 
     rows: Arrays

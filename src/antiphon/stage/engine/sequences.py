@@ -45,11 +45,11 @@ class SequenceEngine:
         self._spec = spec
         self._sequences: dict[str, _Running] = {}
         self._pool = BlockPool(num_blocks=spec.num_kv_blocks, block_size=KV_BLOCK_SIZE)
-        self._scheduler = AutoregressiveScheduler(
+        self._scheduler: AutoregressiveScheduler[_Running] = AutoregressiveScheduler(
             self._pool,
             max_num_seqs=spec.max_num_seqs,
             max_num_batched_tokens=spec.max_num_batched_tokens,
-            num_positions=lambda sequence: self._model.num_positions(self._of(sequence).state),
+            num_positions=lambda sequence: model.num_positions(sequence.state),
         )
         self._meter = StepMeter()
         self._num_tokens = 0
@@ -79,7 +79,7 @@ class SequenceEngine:
 
     def has_work(self) -> bool:
         """True if input has come or a span could be computed."""
-        return any(map(_has_news, self._sequences.values())) or self._scheduler.any_runnable()
+        return self._scheduler.any_runnable() or any(map(_has_news, self._sequences.values()))
 
     def step(self) -> list[StepResult]:
         """Take in new rows, then compute one batch."""
@@ -90,7 +90,7 @@ class SequenceEngine:
             span.sequence.request.timeline.step(began_s)
         results += [StepResult(sequence.request, error) for sequence, error in schedule.failed]
         if schedule.spans:
-            results += self._compute(list(schedule.spans))
+            results += self._compute(schedule.spans)
         for result in results:
             if isinstance(result.output, AntiphonError) or result.output.finished:
                 self.abort(result.request.request_id)
@@ -126,9 +126,6 @@ class SequenceEngine:
         self._receive(sequence)
         self._scheduler.add(sequence)
 
-    def _of(self, sequence: Sequence) -> _Running:
-        return self._sequences[sequence.request.request_id]
-
     def _receive_all(self) -> list[StepResult]:
         results = []
         for sequence in list(self._sequences.values()):
@@ -145,7 +142,7 @@ class SequenceEngine:
         sequence.heard_end = all(edge.exhausted for edge in inputs.values())
         self._model.receive(sequence.request, sequence.state, rows, sequence.heard_end)
 
-    def _compute(self, scheduled: list[ScheduledSpan]) -> list[StepResult]:
+    def _compute(self, scheduled: Batch[ScheduledSpan[_Running]]) -> list[StepResult]:
         """One pass; if it raises, one per span, so that only the guilty fail."""
         requests = [span.sequence.request for span in scheduled]
         blocks = [span.sequence.blocks for span in scheduled]
@@ -156,26 +153,27 @@ class SequenceEngine:
             return [StepResult(requests[0], computed)]
         return [result for span in scheduled for result in self._compute([span])]
 
-    def _span(self, span: ScheduledSpan) -> Span[Any]:
-        sequence = self._of(span.sequence)
+    def _span(self, span: ScheduledSpan[_Running]) -> Span[Any]:
+        sequence = span.sequence
         is_last = span.stop == self._model.num_positions(sequence.state)
         samples = is_last and span.stop - 1 > sequence.last_sampled
         return Span(sequence.request, sequence.state, span.start, span.stop, samples)
 
-    def _advance(self, scheduled: list[ScheduledSpan], computed: Batch[ComputedSpan]) -> list[Accepted[Any]]:
+    def _advance(self, scheduled: Batch[ScheduledSpan[_Running]], computed: Batch[ComputedSpan]) -> list[Accepted[Any]]:
         """Note what has been computed. Spans that a preemption made us repeat have nothing to report."""
         accepted = []
         for span, made in zip(scheduled, computed, strict=True):
-            sequence = self._of(span.sequence)
+            sequence = span.sequence
             sequence.num_computed = span.stop
-            first_row = max(span.start, sequence.num_reported)
+            first_row = span.start if span.start >= sequence.num_reported else sequence.num_reported
             if made.token is None and first_row >= span.stop:
                 continue
             rows = made.rows
             if first_row > span.start:
                 rows = {name: array[first_row - span.start :] for name, array in rows.items()}
             accepted.append(Accepted(sequence.request, sequence.state, rows, first_row, made.token, made.finish_reason))
-            sequence.num_reported = max(sequence.num_reported, span.stop)
+            if span.stop > sequence.num_reported:
+                sequence.num_reported = span.stop
             if made.token is not None:
                 sequence.last_sampled = span.stop - 1
                 self._num_tokens += 1
@@ -188,8 +186,14 @@ class SequenceEngine:
 
 
 def _has_news(sequence: _Running) -> bool:
-    inputs = sequence.request.inputs.values()
-    return any(edge.num_rows for edge in inputs) or (not sequence.heard_end and all(edge.exhausted for edge in inputs))
+    if sequence.heard_end:  # and so everything before it
+        return False
+    is_end = True
+    for edge in sequence.request.inputs.values():
+        if edge.num_rows:
+            return True
+        is_end = is_end and edge.exhausted
+    return is_end
 
 
 def _checked(entry: Accepted[Any], result: StepResult) -> StepResult:

@@ -12,6 +12,9 @@ there is room. The oldest that can run thus always gets on.
 from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+import msgspec
 
 from antiphon.errors import StageError
 from antiphon.stage.request import StageRequest
@@ -28,24 +31,26 @@ class Sequence:
     arrival: int = 0
 
 
-@dataclass(frozen=True)
-class ScheduledSpan:
+S = TypeVar("S", bound=Sequence)
+
+
+class ScheduledSpan(msgspec.Struct, Generic[S], frozen=True):
     """Positions [start, stop) of `sequence` are computed in this step."""
 
-    sequence: Sequence
+    sequence: S
     start: int
     stop: int
 
 
 @dataclass(frozen=True)
-class Schedule:
+class Schedule(Generic[S]):
     """One step's spans, and the sequences that can never fit."""
 
-    spans: tuple[ScheduledSpan, ...]
-    failed: tuple[tuple[Sequence, StageError], ...] = ()
+    spans: tuple[ScheduledSpan[S], ...]
+    failed: tuple[tuple[S, StageError], ...] = ()
 
 
-class AutoregressiveScheduler:
+class AutoregressiveScheduler(Generic[S]):
     """Owns the running sequences (at most max_num_seqs) and the waiting ones, both oldest first, and the block pool."""
 
     def __init__(
@@ -54,25 +59,27 @@ class AutoregressiveScheduler:
         *,
         max_num_seqs: int,
         max_num_batched_tokens: int,
-        num_positions: Callable[[Sequence], int],
+        num_positions: Callable[[S], int],
     ) -> None:
         self._pool = pool
         self._max_num_seqs = max_num_seqs
         self._max_num_batched_tokens = max_num_batched_tokens
         self._num_positions = num_positions
-        self._running: list[Sequence] = []
-        self._waiting: list[Sequence] = []
+        self._running: list[S] = []
+        self._waiting: list[S] = []
         self._num_added = 0
         self.num_preemptions = 0
 
-    def add(self, sequence: Sequence) -> None:
+    def add(self, sequence: S) -> None:
         """Queue a sequence; StageError if its prompt can never fit."""
-        self._check_fits(sequence, self._num_positions(sequence) + 1)
+        error = self._misfit(sequence, self._num_positions(sequence) + 1)
+        if error is not None:
+            raise error
         self._num_added += 1
         sequence.arrival = self._num_added
         self._waiting.append(sequence)
 
-    def remove(self, sequence: Sequence) -> None:
+    def remove(self, sequence: S) -> None:
         """Forget a sequence and free its blocks."""
         if sequence in self._running:
             self._running.remove(sequence)
@@ -84,27 +91,27 @@ class AutoregressiveScheduler:
         """True if `schedule` would do something."""
         return any(map(self._can_run, self._running)) or bool(self._admissible())
 
-    def schedule(self) -> Schedule:
+    def schedule(self) -> Schedule[S]:
         """The next step. Allocates blocks, and preempts where they do not suffice."""
         for sequence in self._admissible():
             self._waiting.remove(sequence)
             insort(self._running, sequence, key=_arrival)
-        budget = self._max_num_batched_tokens
-        spans: dict[Sequence, ScheduledSpan] = {}
-        failed: list[tuple[Sequence, StageError]] = []
-        runnable = [sequence for sequence in self._running if self._can_run(sequence)]
-        for sequence in sorted(runnable, key=lambda s: self._num_positions(s) - s.num_computed > 1):
-            if not budget or sequence not in self._running:
+        budget, num_preemptions = self._max_num_batched_tokens, self.num_preemptions
+        spans: dict[S, ScheduledSpan[S]] = {}
+        failed: list[tuple[S, StageError]] = []
+        for sequence, known in self._runnable():
+            if not budget:
+                break
+            if self.num_preemptions > num_preemptions and sequence not in self._running:
                 continue
-            stop = min(self._num_positions(sequence), sequence.num_computed + budget)
-            try:
-                self._check_fits(sequence, self._num_positions(sequence))
-            except StageError as error:
+            if (error := self._misfit(sequence, known)) is not None:
                 failed.append((sequence, error))
                 continue
+            start = sequence.num_computed
+            stop = min(known, start + budget)
             if self._grow(sequence, stop, spans):
-                spans[sequence] = ScheduledSpan(sequence, sequence.num_computed, stop)
-                budget -= stop - sequence.num_computed
+                spans[sequence] = ScheduledSpan(sequence, start, stop)
+                budget -= stop - start
         return Schedule(tuple(spans.values()), tuple(failed))
 
     @property
@@ -117,17 +124,30 @@ class AutoregressiveScheduler:
         """Sequences that wait for one."""
         return len(self._waiting)
 
-    def _can_run(self, sequence: Sequence) -> bool:
+    def _runnable(self) -> list[tuple[S, int]]:
+        """The running sequences that can run, with their known positions: decodes first, older ones first."""
+        decodes: list[tuple[S, int]] = []
+        prefills: list[tuple[S, int]] = []
+        for sequence in self._running:
+            known = self._num_positions(sequence)
+            num_new = known - sequence.num_computed
+            if num_new > 0 and not sequence.request.is_blocked:
+                (decodes if num_new == 1 else prefills).append((sequence, known))
+        return decodes + prefills
+
+    def _can_run(self, sequence: S) -> bool:
         return not sequence.request.is_blocked and self._num_positions(sequence) > sequence.num_computed
 
-    def _admissible(self) -> list[Sequence]:
+    def _admissible(self) -> list[S]:
         """The waiting sequences that get a place now, in order, while their known positions and one more fit.
 
         What the running sequences need for theirs is kept for them. Without the one more, a preempted sequence would
         come back only to yield again at once.
         """
+        if not self._waiting or len(self._running) == self._max_num_seqs:
+            return []
         unused = self._pool.num_free - sum(map(self._num_missing, self._running))
-        admissible: list[Sequence] = []
+        admissible: list[S] = []
         for sequence in filter(self._can_run, self._waiting):
             unused -= self._num_missing(sequence)
             num_running = len(self._running) + len(admissible)
@@ -136,41 +156,44 @@ class AutoregressiveScheduler:
             admissible.append(sequence)
         return admissible
 
-    def _num_missing(self, sequence: Sequence) -> int:
+    def _num_missing(self, sequence: S) -> int:
         """Blocks that the sequence has not got for its known positions and one more."""
         return self._pool.blocks_for(self._num_positions(sequence) + 1) - len(sequence.blocks)
 
-    def _grow(self, sequence: Sequence, length: int, spans: dict[Sequence, ScheduledSpan]) -> bool:
+    def _grow(self, sequence: S, length: int, spans: dict[S, ScheduledSpan[S]]) -> bool:
         """Blocks for `length` positions; False if the sequence itself had to yield."""
         missing = self._pool.blocks_for(length) - len(sequence.blocks)
+        if missing <= 0:
+            return True
         while missing > self._pool.num_free:
             newest = next(s for s in reversed(self._running) if s.blocks or s is sequence)
             self._preempt(newest)
             spans.pop(newest, None)
             if newest is sequence:
                 return False
-        if missing > 0:
-            sequence.blocks += self._pool.take(missing)
+        sequence.blocks += self._pool.take(missing)
         return True
 
-    def _preempt(self, sequence: Sequence) -> None:
+    def _preempt(self, sequence: S) -> None:
         self._running.remove(sequence)
         self._free(sequence)
         insort(self._waiting, sequence, key=_arrival)
         self.num_preemptions += 1
 
-    def _free(self, sequence: Sequence) -> None:
+    def _free(self, sequence: S) -> None:
         self._pool.give_back(sequence.blocks)
         sequence.blocks, sequence.num_computed = [], 0
 
-    def _check_fits(self, sequence: Sequence, length: int) -> None:
+    def _misfit(self, sequence: S, length: int) -> StageError | None:
+        """Why the sequence can never have `length` positions."""
         capacity = self._pool.num_blocks * self._pool.block_size
-        if length > capacity:
-            raise StageError(
-                f"{sequence.request.request_id} needs {length} positions in the KV cache, which holds {capacity}; "
-                "shorten the request or raise stages.<name>.num_kv_blocks",
-                code="context_length_exceeded",
-            )
+        if length <= capacity:
+            return None
+        return StageError(
+            f"{sequence.request.request_id} needs {length} positions in the KV cache, which holds {capacity}; "
+            "shorten the request or raise stages.<name>.num_kv_blocks",
+            code="context_length_exceeded",
+        )
 
 
 def _arrival(sequence: Sequence) -> int:

@@ -66,6 +66,24 @@ def test_every_check_finds_rows_that_are_not_where_they_should_be(
 
 
 @pytest.mark.parametrize("how", Check)
+@pytest.mark.parametrize(("key", "dtype", "shape"), SHAPES)
+def test_a_single_row_is_judged_as_one_of_many(how: Check, key: str, dtype: str, shape: tuple[int, ...]) -> None:
+    codec = RowCodec(key, dtype, shape)
+    row = codec.rows_of(NUMBER, 7, 1, ends=True)
+    assert codec.check_one(NUMBER, 7, row, how) == LAST
+    for number, index in ((NUMBER, 8), (NUMBER, 6), (request_number("req-2"), 7)):
+        with pytest.raises(WrongRowError, match=f"row {index} (of {key} )?was expected"):
+            codec.check_one(number, index, row, how)
+    damaged = row.copy()
+    damaged.view(np.uint8).reshape(-1)[-1] ^= 128
+    if how is Check.HEADER and codec.row_bytes > 8:
+        assert codec.check_one(NUMBER, 7, damaged, how) == LAST
+    else:
+        with pytest.raises(WrongRowError, match=f"row 7 of {key}"):
+            codec.check_one(NUMBER, 7, damaged, how)
+
+
+@pytest.mark.parametrize("how", Check)
 def test_every_check_finds_rows_of_another_request_or_key(codec: RowCodec, how: Check) -> None:
     others = codec.rows_of(request_number("req-2"), 10, 4)
     of_other_key = RowCodec("embed", "bfloat16", (2048,)).rows_of(NUMBER, 10, 4)
