@@ -181,6 +181,11 @@ def test_a_package_imports_none_of_what_it_must_not_know(package: str) -> None:
             "from antiphon.models.registry import load_pipeline; load_pipeline('voice')",
             ("numpy", "torch", "onnxruntime"),
         ),
+        (
+            "from antiphon.models.registry import load_pipeline; load_pipeline('sim-qwen3-omni')",
+            ("numpy", "torch", "antiphon.stage"),
+        ),
+        ("import antiphon.models.simulated.sequences, antiphon.stage.engine.sequences", ("torch", "fastapi")),
         ("import antiphon.client.factory", ("fastapi", "pydantic", "antiphon.orchestrator", "antiphon.stage")),
         ("import antiphon.stage.process", ("fastapi", "pydantic", "antiphon.orchestrator", "torch", "onnxruntime")),
         ("import antiphon.launch.launcher", ("torch", "onnxruntime", "fastapi")),
