@@ -47,6 +47,8 @@ MAY_REACH_MODELS = {
     ("antiphon.bench.lanes.http", "antiphon.models.simulated.emitter_pipeline"),
     ("antiphon.bench.lanes.orchestrated", "antiphon.models.simulated.emitter_pipeline"),
     ("antiphon.bench.lanes.outputs", "antiphon.models.simulated.emitter_pipeline"),
+    ("antiphon.bench.serve.expected", "antiphon.models.simulated.voice_pipeline"),
+    ("antiphon.bench.serve.expected", "antiphon.models.simulated.voice_values"),
     ("antiphon.bench.hf_text", "antiphon.models.hf_text.pipeline"),
     ("antiphon.bench.hf_text", "antiphon.models.hf_text.thinker"),
     ("antiphon.bench.hf_text", "antiphon.models.voice.weights"),

@@ -24,14 +24,16 @@ _STOP_TIMEOUT_S = 30.0
 class BenchServer:
     """Owns one `antiphon serve PIPELINE` on a free port, and the processes under it."""
 
-    def __init__(self, *settings: str, pipeline: str = "voice") -> None:
-        self._settings = settings
+    def __init__(self, *settings: str, pipeline: str = "voice", deploy_file: str = "") -> None:
         self._pipeline = pipeline
+        self._deploy_file = deploy_file
+        self._settings = settings
         self._process: subprocess.Popen[str] | None = None
         self.host, self.port = "", 0
 
     def __enter__(self) -> Self:
         command = [sys.executable, "-m", "antiphon", "serve", self._pipeline, "--port", "0"]
+        command += ["--deploy", self._deploy_file] if self._deploy_file else []
         command += [part for setting in self._settings for part in ("--set", setting)]
         environment = {"ANTIPHON_LOG_LEVEL": "WARNING", **os.environ, "PYTHONUNBUFFERED": "1"}
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from antiphon.cli.bench_load import serve
+
 if TYPE_CHECKING:
     from antiphon.bench.report import Report
 
@@ -18,6 +20,9 @@ _FILE_WIDTH = 140
 @click.group("bench")
 def command() -> None:
     """Measure latency and throughput of a pipeline."""
+
+
+command.add_command(serve)
 
 
 @command.command("voice")
