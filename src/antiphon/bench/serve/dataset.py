@@ -104,4 +104,4 @@ def prompts_of_file(path: Path, count: int, output_tokens: TokenRange | None, se
 def _read_line(line: str) -> _FilePrompt:
     if not line.startswith("{"):
         return _FilePrompt(line)
-    return msgspec.convert(json.loads(line), _FilePrompt)
+    return msgspec.json.decode(line, type=_FilePrompt)

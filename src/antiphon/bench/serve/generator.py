@@ -103,11 +103,11 @@ class Generator:
             async with asyncio.timeout(plan.deadline_s):
                 await asyncio.get_running_loop().create_connection(lambda: protocol, plan.host, plan.port)
                 await protocol.ended
-        except OSError as error:
-            answer.error = f"cannot connect: {error}"
         except TimeoutError:
             answer.error = f"no end within {plan.deadline_s:g} s"
             protocol.close()
+        except OSError as error:
+            answer.error = f"cannot connect: {error}"
         self._num_failed += bool(answer.error)
         self._records.append(_record(ask, ready_s, sent_s, protocol.end_s or self._now_s(), answer))
 

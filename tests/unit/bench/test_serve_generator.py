@@ -1,0 +1,137 @@
+"""The load generator against small servers that say exactly what they send."""
+
+import asyncio
+import base64
+import contextlib
+import json
+import zlib
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from antiphon.bench.serve.generator import Generator
+from antiphon.bench.serve.messages import Ask, Expected, Plan, Record, Result, Task
+
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+PCM = b"\x01\x00\x02\x00\x03\x00"
+HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def event(data: object) -> bytes:
+    return b"data: " + json.dumps(data).encode() + b"\n\n"
+
+
+def delta(**fields: object) -> bytes:
+    return event({"choices": [{"delta": fields}], "usage": None})
+
+
+EVENTS = (
+    delta(role="assistant", content=""),
+    delta(content="Hel"),
+    delta(content="lo", audio={"transcript": "lo"}),
+    delta(audio={"data": base64.b64encode(PCM).decode()}),
+    delta(audio={"data": base64.b64encode(PCM[:2]).decode()}),
+    event({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 2}}),
+    b"data: [DONE]\n\n",
+)
+
+
+def chunked(data: bytes, size: int) -> bytes:
+    pieces = [data[at : at + size] for at in range(0, len(data), size)]
+    return HEAD + b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+
+
+def answers(reply: bytes, delay_s: float = 0.0) -> Handler:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0]))
+        with contextlib.suppress(asyncio.CancelledError):  # the end of a test
+            await asyncio.sleep(delay_s)
+        writer.write(reply)
+        await writer.drain()
+        writer.close()
+
+    return handle
+
+
+def run(handler: Handler, task: Task = Task.CHAT_AUDIO, **fields: object) -> Result:
+    async def main() -> Result:
+        async with await asyncio.start_server(handler, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            values = {"asks": (Ask(0, "{}"),), "max_concurrency": 0, "deadline_s": 5.0, **fields}
+            return await Generator(Plan("127.0.0.1", port, task, 1000, (), **values)).run()
+
+    return asyncio.run(main())
+
+
+def one(handler: Handler, task: Task = Task.CHAT_AUDIO, **fields: object) -> Record:
+    (record,) = run(handler, task, **fields).records
+    return record
+
+
+@pytest.mark.parametrize("size", [1, 7, 100_000])
+def test_a_chat_is_read_wherever_the_network_cuts_it(size: int) -> None:
+    record = one(answers(chunked(b"".join(EVENTS), size)))
+    assert record.error == ""
+    assert len(record.text_s) == 2
+    assert record.audio_durations_s == [0.003, 0.001]
+    assert (record.num_input_tokens, record.num_output_tokens) == (7, 2)
+    assert record.sent_s <= record.text_s[0] <= record.audio_s[-1] <= record.end_s
+
+
+def test_an_answer_is_held_against_what_it_must_be() -> None:
+    right = Expected("Hello", zlib.crc32(PCM + PCM[:2]))
+    handler = answers(chunked(b"".join(EVENTS), 50))
+    assert one(handler, asks=(Ask(0, "{}", 0.0, right),)).is_wrong is False
+    assert one(handler, asks=(Ask(0, "{}", 0.0, Expected("Hallo")),)).is_wrong is True
+    assert one(handler, asks=(Ask(0, "{}", 0.0, Expected("Hello", zlib.crc32(PCM))),)).is_wrong is True
+
+
+def test_a_speech_is_its_bytes() -> None:
+    expected = Expected(None, zlib.crc32(PCM))
+    record = one(answers(chunked(PCM, 100)), Task.SPEECH, asks=(Ask(0, "{}", 0.0, expected),))
+    assert (record.error, record.is_wrong, record.audio_durations_s) == ("", False, [0.003])
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        (b"HTTP/1.1 503 Busy\r\nContent-Length: 9\r\n\r\ntoo many!", "HTTP 503: too many!"),
+        (chunked(b"".join(EVENTS[:-1]), 100), "the answer ended without [DONE]"),
+        (chunked(b"".join(EVENTS), 100)[:-40], "the connection broke: the server hung up in mid-answer"),
+        (chunked(EVENTS[1] + b'data: {"error": {"message": "a stage died"}}\n\n', 50), "a stage died"),
+        (chunked(b"data: {nonsense\n\n", 50), "the answer cannot be read"),
+        (b"SSH-2.0\r\n\r\n", "the answer cannot be read"),
+    ],
+)
+def test_an_answer_that_is_none_is_an_error_of_its_request(reply: bytes, error: str) -> None:
+    assert error in one(answers(reply)).error
+
+
+def test_an_answer_that_never_comes_ends_at_its_deadline() -> None:
+    assert one(answers(b"", delay_s=30.0), deadline_s=0.1).error == "no end within 0.1 s"
+
+
+def test_a_closed_loop_keeps_as_many_open_as_it_may_and_never_more() -> None:
+    num_open, most = 0, 0
+    reply = answers(chunked(b"".join(EVENTS), 100), delay_s=0.02)
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal num_open, most
+        num_open += 1
+        most = max(most, num_open)
+        await reply(reader, writer)
+        num_open -= 1
+
+    records = run(handle, asks=tuple(Ask(number, "{}") for number in range(12)), max_concurrency=3).records
+    assert most == 3 and len(records) == 12 and not any(record.error for record in records)
+    waited = sorted(record.ready_s for record in records)
+    assert waited[3] >= 0.02 > waited[2]  # the fourth was ready when the first had ended
+
+
+def test_an_open_loop_sends_when_a_request_is_due_however_slow_the_server_is() -> None:
+    asks = tuple(Ask(number, "{}", number * 0.05) for number in range(5))
+    records = run(answers(chunked(b"".join(EVENTS), 100), delay_s=0.4), asks=asks).records
+    sent = sorted(record.sent_s for record in records)
+    assert all(sent_s >= ask.due_s for sent_s, ask in zip(sent, asks, strict=True))
+    assert sent[-1] < min(record.end_s for record in records)
