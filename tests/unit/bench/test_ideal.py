@@ -48,15 +48,22 @@ def omni(first: EdgeTiming, second: EdgeTiming) -> PipelineTiming:
 
 
 def test_audio_starts_while_the_text_is_written() -> None:
-    # thinker: tokens at 1, 2, 3; rows of positions: 3 (prompt) at 1, then one each at 2 and 3.
-    # talker: prompt of 3 at 1, tokens at 1.5, then one row each: 2.5 (row 4), 3.5 (row 5), the end: 4, 4.5, 5.
-    # vocoder: chunks of 1, then 2: frames at 1.5; 2.5+3.5; 4+4.5; 5 with the end.
+    # thinker: tokens at 1, 2, 3; rows of positions: 3 (the prompt) at 1, then one each at 2 and 3; none of the last.
+    # talker: the prompt at 2, where the first row behind it comes: tokens at 2.5; 3.5, 4, 4.5, 5, 5.5 with the end at 3.
+    # vocoder: chunks of 1, then 2: frames at 2.5; 3.5 + 4; 4.5 + 5; 5.5 with the end.
     edges = EdgeTiming("thinker", "talker", of_positions=True), EdgeTiming("talker", "code2wav", 1, 2)
     (record,) = simulate(omni(*edges), [Arrival(0.0, 3, 3)])
     assert record.text_s == [1.0, 2.0, 3.0]
-    assert record.audio_s == [1.75, 3.75, 4.75, 5.25]
+    assert record.audio_s == [2.75, 4.25, 5.25, 5.75]
     assert record.audio_durations_s == pytest.approx([0.08, 0.16, 0.16, 0.08])
-    assert record.end_s == 5.25
+    assert record.end_s == 5.75
+
+
+def test_a_talker_is_no_faster_than_the_rows_that_it_needs() -> None:
+    # rows behind the prompt at 2, 3, 4; a token takes 0.5 and needs one of them each, until the end at 4
+    edges = EdgeTiming("thinker", "talker", of_positions=True), EdgeTiming("talker", "code2wav", 1, 1)
+    (record,) = simulate(omni(*edges), [Arrival(0.0, 1, 4)])
+    assert record.audio_s == [2.75, 3.75, 4.75, 5.25, 5.75, 6.25, 6.75, 7.25]
 
 
 def test_a_whole_hand_off_waits_for_the_last_token() -> None:

@@ -64,13 +64,14 @@ class _Job:
             return 0
         if self.stage.kind is StageKind.GENERATOR:
             return self.rows
-        if edge is None:
-            return work.num_prompt + self.num_outputs
-        if self.rows < min(work.num_prompt, work.num_rows):
-            return 0
-        if edge.row_per_output and not self.has_heard_end:
-            return min(work.num_prompt + self.num_outputs, max(work.num_prompt, self.rows))
-        return work.num_prompt + self.num_outputs
+        allowed = work.num_outputs if edge is None or self.has_heard_end else self._num_allowed(edge)
+        return work.num_prompt + min(self.num_outputs, allowed - 1) if allowed else 0
+
+    def _num_allowed(self, edge: EdgeTiming) -> int:
+        """Tokens that may be made with the rows that have come, while more may come."""
+        num_rows = self.rows - self.work.num_prompt if edge.of_positions else self.rows
+        ratio = self.stage.outputs_per_input or 1.0
+        return max(0, num_rows if ratio >= 1 else int(num_rows * ratio) - 1)
 
     @property
     def is_finished(self) -> bool:

@@ -6,8 +6,7 @@ In: plain numbers. Out: a PipelineTiming; the request rate at which a stage is f
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-
-_EPSILON = 1e-9
+from itertools import pairwise
 
 
 class StageKind(StrEnum):
@@ -22,8 +21,8 @@ class StageTiming:
     """A step takes base + per_sequence x requests in it + per_token x positions beyond each one's first, in seconds.
 
     max_batch_size and rows_per_step (None: all that came) bound a GENERATOR's step, max_num_batched_tokens a SEQUENCES
-    stage's. outputs_per_input: tokens of a SEQUENCES stage behind another, for each of that one's.
-    left_context_rows: rows that a GENERATOR computes again with new ones. row_s: how long a row sounds.
+    stage's. outputs_per_input: tokens of a SEQUENCES stage for each of the stage before (of the prompt, at the entry);
+    0: as many as the request asks for. left_context_rows: rows that a GENERATOR computes again with new ones. row_s: how long a row sounds.
     """
 
     name: str
@@ -36,7 +35,7 @@ class StageTiming:
     max_batch_size: int = 8
     rows_per_step: int | None = None
     left_context_rows: int = 0
-    outputs_per_input: float = 1.0
+    outputs_per_input: float = 0.0
     row_s: float = 0.0
     replicas: int = 1
 
@@ -44,18 +43,20 @@ class StageTiming:
         """One step's time."""
         return self.base_s + self.per_sequence_s * num_sequences + self.per_token_s * num_more_tokens
 
-    def num_outputs(self, num_producer_outputs: int) -> int:
-        """Tokens for an answer of `num_producer_outputs` tokens of the stage before; at least 1."""
-        return max(1, math.ceil(num_producer_outputs * self.outputs_per_input - _EPSILON))
+    def num_outputs(self, num_inputs: int, num_asked: int) -> int:
+        """Tokens of its answer; at least 1, because the end takes a step, too."""
+        return max(1, int(num_inputs * self.outputs_per_input) if self.outputs_per_input else num_asked)
 
 
 @dataclass(frozen=True)
 class EdgeTiming:
     """Rows go on in chunks of at least `first_rows`, then at least `rows`; None for both: all of them at the end.
 
-    of_positions: a row for every position of the producer's prompt and answer, else one for every token of the answer.
-    all_chunks: the consumer waits for the last one. A SEQUENCES consumer's prompt is the producer's prompt's rows
-    (1 without them); with `row_per_output` each of its later tokens needs one row more, as long as there are any.
+    of_positions: a row for every position of the producer's prompt and answer that is computed (the last token's is
+    not), else one for every token of the answer. all_chunks: the consumer waits for the last one.
+
+    A SEQUENCES consumer's prompt is the producer's (1 position without it). It begins when a row behind the prompt has
+    come, and makes no more tokens than there are such rows, until the last one has come.
     """
 
     producer: str
@@ -64,7 +65,6 @@ class EdgeTiming:
     rows: int | None = 1
     of_positions: bool = False
     all_chunks: bool = False
-    row_per_output: bool = True
 
 
 @dataclass(frozen=True)
@@ -89,23 +89,25 @@ class PipelineTiming:
     audio_stage: str = ""
 
     def __post_init__(self) -> None:
-        chain = [(a.name, b.name) for a, b in zip(self.stages, self.stages[1:], strict=False)]
+        chain = [(a.name, b.name) for a, b in pairwise(self.stages)]
         if chain != [(edge.producer, edge.consumer) for edge in self.edges]:
             raise ValueError(f"the edges do not lead along the stages {', '.join(s.name for s in self.stages)}")
 
     def work(self, num_input_tokens: int, num_output_tokens: int) -> list[Work]:
         """Per stage, for one request."""
-        works = [Work(num_input_tokens, num_output_tokens)]
+        entry = self.stages[0]
+        works = [Work(num_input_tokens, entry.num_outputs(num_input_tokens, num_output_tokens))]
         for stage, edge in zip(self.stages[1:], self.edges, strict=True):
             before = works[-1]
             num_rows = before.num_outputs if before.num_outputs else before.num_rows
             if edge.of_positions:
-                num_rows += before.num_prompt - 1  # the last token's own position is never computed
+                num_rows += before.num_prompt - 1
             if stage.kind is StageKind.GENERATOR:
                 works.append(Work(0, 0, num_rows))
             else:
                 num_prompt = before.num_prompt if edge.of_positions else 1
-                works.append(Work(num_prompt, stage.num_outputs(before.num_outputs), num_rows))
+                num_outputs = stage.num_outputs(before.num_outputs, num_output_tokens)
+                works.append(Work(num_prompt, num_outputs, num_rows))
         return works
 
     def capacity_rps(self, num_input_tokens: int, num_output_tokens: int) -> dict[str, float]:
