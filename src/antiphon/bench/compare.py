@@ -84,7 +84,9 @@ def load_measured(path: Path) -> Measured:
     try:
         document = msgspec.json.decode(path.read_bytes(), type=_Document)
     except (OSError, msgspec.DecodeError) as error:
-        raise ConfigError([f"cannot compare {path}: {error}; give a file that --out of bench serve or sweep wrote"]) from error
+        raise ConfigError(
+            [f"cannot compare {path}: {error}; give a file that --out of bench serve or sweep wrote"]
+        ) from error
     if document.kind == "serve":
         runs = [("run", _Run(document.values, document.per_request))]
     else:
@@ -104,7 +106,9 @@ def compare(a: Measured, b: Measured) -> list[Difference]:
     for point in (point for point in a.metrics if point in b.metrics):
         ours, theirs = a.metrics[point], b.metrics[point]
         for name in (name for name in ours if name in theirs):
-            found += [_difference(point, name, which, ours[name], theirs[name]) for which in _usable(ours, theirs, name)]
+            found += [
+                _difference(point, name, which, ours[name], theirs[name]) for which in _usable(ours, theirs, name)
+            ]
         costs, other_costs = a.costs.get(point, {}), b.costs.get(point, {})
         for name in (name for name in costs if name in other_costs):
             pair = [[np.array([figure]) for figure in figures] for figures in (costs[name], other_costs[name])]

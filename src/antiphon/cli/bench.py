@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from antiphon.cli.bench_load import serve
+from antiphon.cli.bench_load import compare, ideal, serve, sweep
 
 if TYPE_CHECKING:
     from antiphon.bench.report import Report
@@ -22,7 +22,8 @@ def command() -> None:
     """Measure latency and throughput of a pipeline."""
 
 
-command.add_command(serve)
+for _each in (serve, sweep, ideal, compare):
+    command.add_command(_each)
 
 
 @command.command("voice")

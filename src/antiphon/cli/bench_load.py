@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from antiphon.bench.serve.messages import Progress
     from antiphon.bench.serve.run import ServeSettings
+    from antiphon.bench.sweep import Point
 
 F = TypeVar("F", bound=Callable[..., Any])
 _FILE_WIDTH = 140
@@ -51,6 +52,7 @@ def load_options(function: F) -> F:
             show_default=True,
             help="Seconds; a later load generator says nothing.",
         ),
+        click.option("--no-audio-check", is_flag=True, help="Save the load generator the work of checking samples."),
         click.option("--deadline", type=float, default=600.0, show_default=True, help="Seconds for one answer."),
     ]
     for option in reversed(options):
@@ -88,6 +90,144 @@ def serve(
         sys.exit(1)
 
 
+@click.command("sweep")
+@click.argument("pipeline")
+@click.option("--rates", required=True, metavar="RATE,...", help="Requests per second, ascending.")
+@click.option("--arms", default="", metavar="NAME,...", help="next, both: where hidden states go; default.")
+@click.option("--arm", "own_arms", multiple=True, metavar="NAME=PATH=VALUE,...", help="One more arm. Repeatable.")
+@click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True)
+@click.option("--metric", type=click.Choice(["ttft", "audio_ttfp", "e2el"]), default="ttft", show_default=True)
+@click.option("--deploy", "deploy_file", default="", metavar="FILE", help="Deploy file of all arms.")
+@click.option("--set", "assignments", multiple=True, metavar="PATH=VALUE", help="One setting of all arms. Repeatable.")
+@click.option("--out", type=_JSON_FILE, help="Also write everything to a JSON file.")
+@click.option("--chart", type=_JSON_FILE, help="Draw it: PATH.png and PATH.html. Needs antiphon[plot].")
+@load_options
+def sweep(
+    pipeline: str,
+    rates: str,
+    arms: str,
+    own_arms: tuple[str, ...],
+    repeats: int,
+    metric: str,
+    deploy_file: str,
+    assignments: tuple[str, ...],
+    out: Path | None,
+    chart: Path | None,
+    **options: Any,
+) -> None:
+    """Load PIPELINE at rising rates, in arms that take turns, and hold each against the ideal."""
+    from antiphon.bench.chart import Chart, write_chart
+    from antiphon.bench.serve.report import write_json
+    from antiphon.bench.serve.run import Target
+    from antiphon.bench.sweep import Arm, Sweep, as_json, capacities_rps, named_arms, points_of, run_sweep
+
+    rates_rps = _rates(rates)
+    named = named_arms(pipeline, list(filter(None, arms.split(","))) or ([] if own_arms else ["default"]))
+    chosen = (*named, *map(Arm.parse, own_arms))
+    plan = Sweep(
+        Target("", pipeline, deploy_file, assignments), _settings(rates_rps[0], options), rates_rps, chosen, repeats
+    )
+    with _ProgressBar(plan.settings.num_requests) as bar:
+        runs = run_sweep(plan, bar.say, bar.show)
+    points, capacities = points_of(plan, runs, metric), capacities_rps(plan)
+    _show_points(points, metric, capacities)
+    if out is not None:
+        write_json(as_json(plan, runs, metric), out)
+        click.echo(f"written to {out}")
+    if chart is not None:
+        title = f"{pipeline}: {options['num_requests']} requests, {repeats} repeats"
+        for path in write_chart(Chart(title, metric, points, capacities), chart):
+            click.echo(f"drawn: {path}")
+
+
+def _rates(text: str) -> tuple[float, ...]:
+    from antiphon.errors import ConfigError
+
+    try:
+        rates = tuple(float(rate) for rate in text.split(","))
+    except ValueError:
+        rates = ()
+    if not rates or min(rates) <= 0 or list(rates) != sorted(set(rates)):
+        raise ConfigError([f"--rates {text}: write requests per second, ascending: 0.2,0.4,0.8"])
+    return rates
+
+
+def _show_points(points: "list[Point]", metric: str, capacities: dict[str, float]) -> None:
+    from rich.table import Table
+
+    from antiphon.bench.chart import figures_of
+
+    table = Table(title=f"{metric}, s", title_justify="left")
+    for column in ("arm", "req/s", "mean", "p99", "spread", "ideal mean", "measured / ideal", "repeats"):
+        table.add_column(column, justify="left" if column == "arm" else "right", no_wrap=True)
+    for point in points:
+        table.add_row(point.arm, f"{point.rate_rps:g}", *figures_of(point))
+    console = _console()
+    console.print(table)
+    for point in points:
+        for problem in point.problems:
+            console.print(f"{point.arm} at {point.rate_rps:g}/s: {problem}")
+    if capacities:
+        console.print("stages are full at: " + ", ".join(f"{stage} {rps:.3g}/s" for stage, rps in capacities.items()))
+
+
+@click.command("ideal")
+@click.argument("pipeline")
+@click.option("--rate", type=float, required=True, help="Requests per second.")
+@click.option("--deploy", "deploy_file", default="", metavar="FILE", help="Deploy file.")
+@click.option("--set", "assignments", multiple=True, metavar="PATH=VALUE", help="One setting. Repeatable.")
+@click.option("--out", type=_JSON_FILE, help="Also write the values to a JSON file, as bench serve does.")
+@load_options
+def ideal(
+    pipeline: str, rate: float, deploy_file: str, assignments: tuple[str, ...], out: Path | None, **options: Any
+) -> None:
+    """Compute what a runtime without any cost would do with a simulated PIPELINE under the same load: the floor."""
+    from antiphon.bench.measures import distribution
+    from antiphon.bench.serve.report import metrics_table, write_json
+    from antiphon.bench.sweep import ideal_values, pipeline_timing
+    from antiphon.cli.options import make_deployment
+
+    settings = _settings(rate, options)
+    deployment = make_deployment(pipeline, deploy_file, assignments)
+    timing = pipeline_timing(deployment, settings.task)
+    values = ideal_values(deployment, settings)
+    console = _console()
+    console.print(metrics_table(values, f"{pipeline} at {rate:g} req/s, without a runtime's cost"))
+    num_output = 1 if settings.output_tokens is None else round(settings.output_tokens.mean)
+    for stage, rps in timing.capacity_rps(round(settings.input_tokens.mean), num_output).items():
+        console.print(f"{stage} is full at {rps:.3g} req/s")
+    if out is not None:
+        summaries = {name: distribution(found) for name, found in values.items()}
+        write_json({"kind": "serve", "values": values, "distributions": summaries}, out)
+        click.echo(f"written to {out}")
+
+
+@click.command("compare")
+@click.argument("a", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("b", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--all", "show_all", is_flag=True, help="Also what does not differ, and every cost.")
+def compare(a: Path, b: Path, show_all: bool) -> None:
+    """Hold B against A (files of bench serve or sweep), and say which differences are larger than the noise."""
+    from rich.table import Table
+
+    from antiphon.bench.compare import compare as compare_files
+    from antiphon.bench.compare import load_measured
+
+    differences = compare_files(load_measured(a), load_measured(b))
+    table = Table(title=f"{b} against {a}", title_justify="left")
+    for column in ("point", "measure", "", "A", "B", "B / A", "95 %", "larger than noise"):
+        table.add_column(column, justify="left" if column in ("point", "measure", "") else "right", no_wrap=True)
+    verdicts = {True: "[bold]yes[/bold]", False: "no", None: "not known"}
+    shown = [each for each in differences if show_all or each.is_real is not None]
+    for each in shown:
+        interval = "-" if each.low is None else f"{each.low:.3f} .. {each.high:.3f}"
+        figures = f"{each.a:.4g}", f"{each.b:.4g}", f"{each.ratio:.3f}", interval
+        table.add_row(each.point, each.name, each.statistic, *figures, verdicts[each.is_real])
+    _console().print(table)
+    num_real = sum(each.is_real is True for each in differences)
+    click.echo(f"{num_real} of {len(shown)} differences are larger than the noise")
+
+
 class _ProgressBar:
     """Owns a progress bar on stderr, or nothing where nobody looks."""
 
@@ -106,6 +246,11 @@ class _ProgressBar:
 
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
+
+    def say(self, line: str) -> None:
+        """A line above the bar, and a new run under it."""
+        self._bar.console.print(line, highlight=False)
+        self._bar.reset(self._task)
 
     def show(self, progress: "Progress") -> None:
         """How far the run is."""
@@ -140,6 +285,7 @@ def _settings(rate_rps: float, options: dict[str, Any]) -> "ServeSettings":
         model=options["model"],
         max_lag_s=options["max_lag"],
         deadline_s=options["deadline"],
+        checks_audio=not options["no_audio_check"],
     )
 
 

@@ -49,7 +49,7 @@ def omni(first: EdgeTiming, second: EdgeTiming) -> PipelineTiming:
 
 def test_audio_starts_while_the_text_is_written() -> None:
     # thinker: tokens at 1, 2, 3; rows of positions: 3 (the prompt) at 1, then one each at 2 and 3; none of the last.
-    # talker: the prompt at 2, where the first row behind it comes: tokens at 2.5; 3.5, 4, 4.5, 5, 5.5 with the end at 3.
+    # talker: the prompt at 2, where the first row behind it comes: tokens at 2.5; 3.5 ... 5.5 after the end at 3.
     # vocoder: chunks of 1, then 2: frames at 2.5; 3.5 + 4; 4.5 + 5; 5.5 with the end.
     edges = EdgeTiming("thinker", "talker", of_positions=True), EdgeTiming("talker", "code2wav", 1, 2)
     (record,) = simulate(omni(*edges), [Arrival(0.0, 3, 3)])

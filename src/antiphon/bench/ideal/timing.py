@@ -22,7 +22,8 @@ class StageTiming:
 
     max_batch_size and rows_per_step (None: all that came) bound a GENERATOR's step, max_num_batched_tokens a SEQUENCES
     stage's. outputs_per_input: tokens of a SEQUENCES stage for each of the stage before (of the prompt, at the entry);
-    0: as many as the request asks for. left_context_rows: rows that a GENERATOR computes again with new ones. row_s: how long a row sounds.
+    0: as many as the request asks for. left_context_rows: rows that a GENERATOR computes again with new ones.
+    row_s: how long a row sounds.
     """
 
     name: str

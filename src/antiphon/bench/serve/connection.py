@@ -26,6 +26,7 @@ class Body(Protocol):
 
 class AnswerProtocol(asyncio.Protocol):
     """Owns one connection. `ended` is done when the answer is over, however that came; then `end_s` is set.
+    `answer_id`: what the server calls the request.
 
     The time of a piece is taken before it is looked at.
     """
@@ -39,6 +40,7 @@ class AnswerProtocol(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._now_s = 0.0
         self._error_body = b""
+        self.answer_id = ""
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.end_s = 0.0
 
@@ -59,6 +61,11 @@ class AnswerProtocol(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The server has hung up, or we have."""
         self._end(f"the connection broke: {exc or 'the server hung up in mid-answer'}")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """The parser's: the server's name of the request."""
+        if name.lower() == b"x-request-id":
+            self.answer_id = value.decode("latin-1")
 
     def on_body(self, data: bytes) -> None:
         """The parser's: more of the body, without the chunks' heads."""

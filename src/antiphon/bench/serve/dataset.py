@@ -4,7 +4,6 @@ In: ranges of lengths, a seed, a file. Out: Prompts. Does not know: HTTP, tokeni
 one short word, and what the server counted stands beside it in the report.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 

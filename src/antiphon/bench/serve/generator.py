@@ -94,7 +94,7 @@ class Generator:
 
     async def _send(self, ask: Ask, ready_s: float) -> None:
         """One request to its end; all that can go wrong with it is in its record."""
-        plan, answer = self._plan, Answer(self._plan.sample_rate, ask.expected)
+        plan, answer = self._plan, Answer(self._plan.sample_rate, self._plan.sums_audio)
         body = SpeechBody(answer) if plan.task is Task.SPEECH else ChatBody(answer)
         protocol = AnswerProtocol(_request(plan, ask), answer, body, self._now_s)
         sent_s = self._now_s()
@@ -109,7 +109,7 @@ class Generator:
         except OSError as error:
             answer.error = f"cannot connect: {error}"
         self._num_failed += bool(answer.error)
-        self._records.append(_record(ask, ready_s, sent_s, protocol.end_s or self._now_s(), answer))
+        self._records.append(_record(ask, ready_s, sent_s, protocol.end_s or self._now_s(), answer, protocol.answer_id))
 
     async def _watch_lag(self) -> None:
         """How late a timer fires is how late everything else is seen."""
@@ -130,7 +130,7 @@ def _request(plan: Plan, ask: Ask) -> bytes:
     return f"{head}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
 
 
-def _record(ask: Ask, ready_s: float, sent_s: float, end_s: float, answer: Answer) -> Record:
+def _record(ask: Ask, ready_s: float, sent_s: float, end_s: float, answer: Answer, answer_id: str) -> Record:
     return Record(
         number=ask.number,
         due_s=ask.due_s,
@@ -142,8 +142,10 @@ def _record(ask: Ask, ready_s: float, sent_s: float, end_s: float, answer: Answe
         audio_durations_s=answer.audio_durations_s,
         num_input_tokens=answer.num_input_tokens,
         num_output_tokens=answer.num_output_tokens,
+        answer_id=answer_id,
+        text_crc32=answer.text_crc32,
+        pcm_crc32=answer.pcm_crc32,
         error=answer.error,
-        is_wrong=not answer.error and answer.is_wrong,
     )
 
 

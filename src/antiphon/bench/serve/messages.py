@@ -21,24 +21,19 @@ class Task(StrEnum):
         return "/v1/audio/speech" if self is Task.SPEECH else "/v1/chat/completions"
 
 
-class Expected(msgspec.Struct, frozen=True):
-    """The right answer where somebody knows it: its text, the CRC-32 of its s16le samples; None: not known."""
-
-    text: str | None = None
-    pcm_crc32: int | None = None
-
-
 class Ask(msgspec.Struct, frozen=True):
     """One request: its JSON body, and when it is due (seconds after the start)."""
 
     number: int
     body: str
     due_s: float = 0.0
-    expected: Expected = Expected()
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """Everything that a load generator needs. max_concurrency 0: no limit. deadline_s: for one whole answer."""
+    """Everything that a load generator needs. max_concurrency 0: no limit. deadline_s: for one whole answer.
+
+    sums_audio: samples are decoded and taken into a checksum, for those who know the right one.
+    """
 
     host: str
     port: int
@@ -48,13 +43,16 @@ class Plan(msgspec.Struct, frozen=True):
     asks: tuple[Ask, ...]
     max_concurrency: int
     deadline_s: float
+    sums_audio: bool = False
 
 
 class Record(msgspec.Struct, frozen=True):
     """One request as its client saw it; every time in seconds after the start of the run.
 
     ready_s: when it could have been sent (it was due, and a place was free). text_s: when each text delta came.
-    audio_s, audio_durations_s: when each piece of audio came, and how long it sounds. error: "" if all went well.
+    audio_s, audio_durations_s: when each piece of audio came, and how long it sounds. answer_id: the server's
+    name of the request. text_crc32, pcm_crc32: CRC-32 of the text, and of the s16le samples if they are summed.
+    error: "" if all went well.
     """
 
     number: int
@@ -67,6 +65,9 @@ class Record(msgspec.Struct, frozen=True):
     audio_durations_s: list[float] = []
     num_input_tokens: int = 0
     num_output_tokens: int = 0
+    answer_id: str = ""
+    text_crc32: int = 0
+    pcm_crc32: int = 0
     error: str = ""
     is_wrong: bool = False
 

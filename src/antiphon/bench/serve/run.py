@@ -6,6 +6,7 @@ Does not know: tables, files, arms.
 
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from antiphon.bench.processes import BenchServer
 from antiphon.bench.report import Json, fingerprint
 from antiphon.bench.serve.arrivals import Load, due_times_s
 from antiphon.bench.serve.dataset import Prompt, TokenRange, made_up_prompts, prompts_of_file
-from antiphon.bench.serve.expected import expected_answer
+from antiphon.bench.serve.expected import Checker, checker_of
 from antiphon.bench.serve.messages import (
     DECODE_REPORT,
     ENCODE,
@@ -57,6 +58,7 @@ class ServeSettings:
     slo: Slo = field(default_factory=Slo)
     model: str = ""
     max_lag_s: float = 0.02
+    checks_audio: bool = True
     deadline_s: float = 600.0
 
     def prompts(self) -> list[Prompt]:
@@ -111,7 +113,8 @@ def run_serve(target: Target, settings: ServeSettings, progress: Callable[[Progr
     server = _server_of(target)
     with server or nullcontext():
         address = ServerAddress.parse(target.url) if server is None else ServerAddress(server.host, server.port)
-        plan = make_plan(address, spec, settings)
+        checker = checker_of(spec)
+        plan = make_plan(address, spec, checker, settings)
         with GeneratorProcess(plan) as generator:
             generator.warm_up()
             counters = address.samples()
@@ -123,6 +126,8 @@ def run_serve(target: Target, settings: ServeSettings, progress: Callable[[Progr
     lateness = Lateness.of(result)
     if problem := lateness.problem(settings.max_lag_s):
         raise StageError(problem)
+    if checker is not None:
+        result = _checked(result, plan, checker, settings)
     totals = totals_of(result.records, settings.slo)
     return ServeRun(settings, target, result, totals, values_of(result.records), lateness, grown, used, environment)
 
@@ -133,11 +138,26 @@ def _server_of(target: Target) -> BenchServer | None:
     return BenchServer(*target.settings, pipeline=target.pipeline, deploy_file=target.deploy_file)
 
 
+def _checked(result: Result, plan: Plan, checker: Checker, settings: ServeSettings) -> Result:
+    """The same records; those whose answer is another than it must be are marked."""
+    prompts = settings.prompts()[settings.num_warmups :]
+    records = []
+    for record in result.records:
+        expected = checker(settings.task, prompts[record.number].text, record)
+        is_text_wrong = settings.task is not Task.SPEECH and record.text_crc32 != zlib.crc32(expected.text.encode())
+        is_audio_wrong = plan.sums_audio and record.pcm_crc32 != zlib.crc32(expected.pcm())
+        is_wrong = not record.error and (is_text_wrong or is_audio_wrong)
+        records.append(msgspec.structs.replace(record, is_wrong=is_wrong))
+    return msgspec.structs.replace(result, records=records)
+
+
 def _used(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
     return {name: seconds - before.get(name, 0.0) for name, seconds in after.items()}
 
 
-def make_plan(address: ServerAddress, spec: PipelineSpec | None, settings: ServeSettings) -> Plan:
+def make_plan(
+    address: ServerAddress, spec: PipelineSpec | None, checker: Checker | None, settings: ServeSettings
+) -> Plan:
     """Everything that the load generator needs; ConfigError if the pipeline cannot do the task."""
     if spec is not None:
         _check_task(spec, settings.task)
@@ -149,7 +169,6 @@ def make_plan(address: ServerAddress, spec: PipelineSpec | None, settings: Serve
             number - settings.num_warmups,
             msgspec.json.encode(request_body(settings.task, model, prompt)).decode(),
             due,
-            expected_answer(spec, settings.task, prompt.text),
         )
         for number, (prompt, due) in enumerate(zip(prompts, due_s, strict=True))
     )
@@ -162,6 +181,7 @@ def make_plan(address: ServerAddress, spec: PipelineSpec | None, settings: Serve
         asks=asks[settings.num_warmups :],
         max_concurrency=settings.load.max_concurrency,
         deadline_s=settings.deadline_s,
+        sums_audio=settings.checks_audio and checker is not None and settings.task is not Task.CHAT,
     )
 
 

@@ -1,0 +1,136 @@
+"""The picture of a sweep: time to first output against request rate, as PNG and as one HTML file with an SVG in it.
+
+In: Points, capacities. Out: files. Does not know: how the figures came about.
+"""
+
+import html
+import io
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from antiphon.bench.sweep import Point
+from antiphon.errors import ConfigError
+
+_COLOURS = ("#1f6f8b", "#d1603d", "#6a8d3f", "#7d4f9e", "#a07f1f", "#4d4d4d")
+_IDEAL = "#222222"
+_NAMES = {"ttft": "time to first text", "audio_ttfp": "time to first audio", "e2el": "time to the end"}
+
+
+@dataclass(frozen=True)
+class Chart:
+    """What is drawn. points: of every arm, rates ascending. capacities_rps: stage -> where it is full."""
+
+    title: str
+    metric: str
+    points: Sequence[Point]
+    capacities_rps: dict[str, float]
+
+    @property
+    def arms(self) -> list[str]:
+        """In the order of the points."""
+        return list(dict.fromkeys(point.arm for point in self.points))
+
+    def of(self, arm: str) -> list[Point]:
+        """The points of one arm that have been measured."""
+        return [point for point in self.points if point.arm == arm and point.mean_s]
+
+
+def write_chart(chart: Chart, path: Path) -> list[Path]:
+    """Write PATH.png and PATH.html; ConfigError if matplotlib is not installed."""
+    figure = _draw(chart)
+    png, page = path.with_suffix(".png"), path.with_suffix(".html")
+    figure.savefig(png, dpi=144)
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg")
+    svg = buffer.getvalue()
+    page.write_text(_page(chart, svg[svg.index("<svg") :]), encoding="utf-8")
+    return [png, page]
+
+
+def _draw(chart: Chart) -> Any:
+    """A matplotlib Figure: the means on the left, the p99s on the right, both axes the same."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ConfigError([f"charts need matplotlib ({error}); install antiphon[plot]"]) from error
+    figure = Figure(figsize=(12, 5), layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(chart.title, fontsize=11)
+    left, right = figure.subplots(1, 2, sharex=True)
+    _panel(left, chart, "mean", [(point.mean_s, point.ideal_mean_s) for point in chart.points])
+    _panel(right, chart, "p99", [(point.p99_s, point.ideal_p99_s) for point in chart.points])
+    handles, labels = left.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=9)
+    return figure
+
+
+def _panel(axes: Any, chart: Chart, which: str, figures: list[tuple[list[float], list[float]]]) -> None:
+    for number, arm in enumerate(chart.arms):
+        colour = _COLOURS[number % len(_COLOURS)]
+        found = [(p.rate_rps, *f) for p, f in zip(chart.points, figures, strict=True) if p.arm == arm]
+        measured = [(rate, values) for rate, values, _ in found if values]
+        rates = [rate for rate, _ in measured]
+        axes.plot(rates, [statistics.fmean(v) for _, v in measured], "o-", color=colour, label=arm, markersize=4)
+        axes.fill_between(rates, [min(v) for _, v in measured], [max(v) for _, v in measured], color=colour, alpha=0.2)
+        ideal = [(rate, statistics.fmean(values)) for rate, _, values in found if values]
+        if ideal and number == 0:
+            axes.plot(*zip(*ideal, strict=True), "--", color=_IDEAL, label="ideal", linewidth=1.2)
+    axes.set_yscale("log")
+    axes.set_xlabel("requests per second")
+    axes.set_ylabel(f"{which} {_NAMES.get(chart.metric, chart.metric)}, s")
+    axes.grid(visible=True, which="both", alpha=0.2)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.set_xlim(left=0)
+    _mark_capacities(axes, chart)
+
+
+def _mark_capacities(axes: Any, chart: Chart) -> None:
+    """A line where each stage is full; those far beyond the rates are left out."""
+    highest = max(point.rate_rps for point in chart.points)
+    near = sorted((rps, stage) for stage, rps in chart.capacities_rps.items() if rps <= 1.5 * highest)
+    for rps, stage in near:
+        axes.axvline(rps, color="#888888", linestyle=":", linewidth=1)
+        text = f"{stage} full"
+        axes.text(rps, 0.98, text, rotation=90, va="top", ha="right", fontsize=8, transform=axes.get_xaxis_transform())
+
+
+def _page(chart: Chart, svg: str) -> str:
+    rows = "\n".join(_row(point) for point in chart.points)
+    heads = ("arm", "req/s", "mean, s", "p99, s", "spread", "ideal mean, s", "measured / ideal", "repeats", "remarks")
+    cells = "".join(f"<th>{head}</th>" for head in heads)
+    full = ", ".join(f"{html.escape(stage)} {rps:.3g}/s" for stage, rps in chart.capacities_rps.items())
+    full = f" Stages are full at: {full}." if full else ""
+    return f"""<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>{html.escape(chart.title)}</title><style>
+body {{ font: 14px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 1100px; color: #222 }}
+svg {{ width: 100%; height: auto }}
+table {{ border-collapse: collapse }} td, th {{ padding: 3px 12px; text-align: right; border-bottom: 1px solid #ddd }}
+td:first-child, th:first-child, td:last-child, th:last-child {{ text-align: left }}
+</style></head><body>
+{svg}
+<p>Lines are the mean of the repeats, bands reach from the lowest to the highest.{full}</p>
+<table><tr>{cells}</tr>
+{rows}
+</table></body></html>
+"""
+
+
+def _row(point: Point) -> str:
+    cells = [html.escape(point.arm), f"{point.rate_rps:g}", *figures_of(point), html.escape("; ".join(point.problems))]
+    return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+
+
+def figures_of(point: Point) -> list[str]:
+    """mean, p99, spread, the ideal's mean, measured / ideal, number of repeats: as text."""
+    return [
+        f"{statistics.fmean(point.mean_s):.3f}" if point.mean_s else "-",
+        f"{statistics.fmean(point.p99_s):.3f}" if point.p99_s else "-",
+        f"{point.spread:.1%}" if point.spread is not None else "-",
+        f"{statistics.fmean(point.ideal_mean_s):.3f}" if point.ideal_mean_s else "-",
+        f"{point.ratio:.3f}" if point.ratio is not None else "-",
+        str(len(point.mean_s)),
+    ]
