@@ -51,7 +51,7 @@ def write_chart(chart: Chart, path: Path) -> list[Path]:
 
 
 def _draw(chart: Chart) -> Any:
-    """A matplotlib Figure: the means on the left, the p99s on the right, both axes the same."""
+    """A matplotlib Figure: the means on the left, the p99s on the right, if there are any."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -60,11 +60,16 @@ def _draw(chart: Chart) -> Any:
     figure = Figure(figsize=(12, 5), layout="constrained")
     FigureCanvasAgg(figure)
     figure.suptitle(chart.title, fontsize=11)
-    left, right = figure.subplots(1, 2, sharex=True)
-    _panel(left, chart, "mean", [(point.mean_s, point.ideal_mean_s) for point in chart.points])
-    _panel(right, chart, "p99", [(point.p99_s, point.ideal_p99_s) for point in chart.points])
-    handles, labels = left.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=9)
+    panels = {
+        "mean": [(point.mean_s, point.ideal_mean_s) for point in chart.points],
+        "p99": [(point.p99_s, point.ideal_p99_s) for point in chart.points],
+    }
+    drawn = {which: figures for which, figures in panels.items() if any(measured for measured, _ in figures)}
+    rows = figure.subplots(1, max(1, len(drawn)), sharex=True, squeeze=False)
+    for axes, (which, figures) in zip(rows[0], drawn.items(), strict=False):
+        _panel(axes, chart, which, figures)
+    handles, labels = rows[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=max(1, len(labels)), frameon=False, fontsize=9)
     return figure
 
 
@@ -84,6 +89,7 @@ def _panel(axes: Any, chart: Chart, which: str, figures: list[tuple[list[float],
     axes.set_ylabel(f"{which} {_NAMES.get(chart.metric, chart.metric)}, s")
     axes.grid(visible=True, which="both", alpha=0.2)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "235" else "")
     axes.set_xlim(left=0)
     _mark_capacities(axes, chart)
 

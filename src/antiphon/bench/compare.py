@@ -7,7 +7,6 @@ A point is what can be compared: a serve run, or the repeats of one arm at one r
 answers within each: with one repeat only the spread of its answers counts, which is less than runs differ by.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,49 +105,58 @@ def compare(a: Measured, b: Measured) -> list[Difference]:
     for point in (point for point in a.metrics if point in b.metrics):
         ours, theirs = a.metrics[point], b.metrics[point]
         for name in (name for name in ours if name in theirs):
-            found += [
-                _difference(point, name, which, ours[name], theirs[name]) for which in _usable(ours, theirs, name)
-            ]
+            found += _differences(point, name, _usable(ours[name], theirs[name]), ours[name], theirs[name])
         costs, other_costs = a.costs.get(point, {}), b.costs.get(point, {})
         for name in (name for name in costs if name in other_costs):
             pair = [[np.array([figure]) for figure in figures] for figures in (costs[name], other_costs[name])]
-            found.append(_difference(point, name, "mean", *pair))
+            found += _differences(point, name, STATISTICS[:1], *pair)
     if not found:
         raise ConfigError([f"the files have nothing in common: {', '.join(a.metrics)} and {', '.join(b.metrics)}"])
     return found
 
 
-def _usable(ours: dict[str, Repeats], theirs: dict[str, Repeats], name: str) -> list[str]:
-    fewest = min(sum(map(len, ours[name])), sum(map(len, theirs[name])))
-    return [which for which in STATISTICS if which != "p99" or fewest >= _MIN_SAMPLES_OF_P99]
+def _usable(ours: Repeats, theirs: Repeats) -> tuple[str, ...]:
+    fewest = min(sum(map(len, ours)), sum(map(len, theirs)))
+    return STATISTICS if fewest >= _MIN_SAMPLES_OF_P99 else STATISTICS[:-1]
 
 
-def _difference(point: str, name: str, which: str, a: Repeats, b: Repeats) -> Difference:
-    figures = [_statistic(which, np.concatenate(repeats)) for repeats in (a, b)]
-    low, high = None, None
-    if all(sum(map(len, repeats)) > 1 for repeats in (a, b)):
-        rng = np.random.default_rng(_SEED)
-        drawn_a, drawn_b = (_draws(which, repeats, rng) for repeats in (a, b))
-        tail = (1 - _CONFIDENCE) / 2
-        if np.all(drawn_a > 0):
-            low, high = (float(end) for end in np.quantile(drawn_b / drawn_a, [tail, 1 - tail]))
-    return Difference(point, name, which, figures[0], figures[1], low, high)
+def _differences(point: str, name: str, statistics: tuple[str, ...], a: Repeats, b: Repeats) -> list[Difference]:
+    has_draws = all(sum(map(len, repeats)) > 1 for repeats in (a, b))
+    rng = np.random.default_rng(_SEED)
+    draws = [_draws(repeats, rng) for repeats in (a, b)] if has_draws else []
+    found = []
+    for which in statistics:
+        ours, theirs = (float(_statistic(which, np.concatenate(repeats)[None])[0]) for repeats in (a, b))
+        low, high = _interval(*(_statistic(which, drawn) for drawn in draws)) if has_draws else (None, None)
+        found.append(Difference(point, name, which, ours, theirs, low, high))
+    return found
 
 
-def _draws(which: str, repeats: Repeats, rng: np.random.Generator) -> np.ndarray:
-    """[_NUM_DRAWS] of the statistic, of as many repeats and answers as there are."""
-    drawn = np.empty(_NUM_DRAWS)
-    for index in range(_NUM_DRAWS):
-        chosen = [repeats[number] for number in rng.integers(0, len(repeats), len(repeats))]
-        drawn[index] = _statistic(which, np.concatenate([rng.choice(values, len(values)) for values in chosen]))
+def _draws(repeats: Repeats, rng: np.random.Generator) -> np.ndarray:
+    """[_NUM_DRAWS, num_repeats * most answers]: each row is as many repeats, and as many answers of each, drawn."""
+    most = max(map(len, repeats))
+    lengths = np.array([len(values) for values in repeats])
+    padded = np.array([np.resize(values, most) for values in repeats])
+    chosen = np.repeat(rng.integers(0, len(repeats), (_NUM_DRAWS, len(repeats))), most, axis=1)
+    places = (rng.random(chosen.shape) * lengths[chosen]).astype(np.intp)
+    drawn: np.ndarray = padded[chosen, places]
     return drawn
 
 
-def _statistic(which: str, values: Sequence[float] | np.ndarray) -> float:
+def _interval(a: np.ndarray, b: np.ndarray) -> tuple[float | None, float | None]:
+    """Of b / a; none where a draw of a is 0."""
+    if not np.all(a > 0):
+        return None, None
+    low, high = np.quantile(b / a, [(1 - _CONFIDENCE) / 2, (1 + _CONFIDENCE) / 2])
+    return float(low), float(high)
+
+
+def _statistic(which: str, drawn: np.ndarray) -> np.ndarray:
+    """[n, m] -> [n]."""
     match which:
         case "mean":
-            return float(np.mean(values))
+            return np.asarray(drawn.mean(axis=1))
         case "median":
-            return float(np.median(values))
+            return np.asarray(np.median(drawn, axis=1))
         case _:
-            return float(np.quantile(values, 0.99))
+            return np.asarray(np.quantile(drawn, 0.99, axis=1))

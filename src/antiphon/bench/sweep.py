@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from antiphon.bench.ideal.profile import has_timing, timing_of
 from antiphon.bench.ideal.simulation import Arrival, simulate
 from antiphon.bench.ideal.timing import PipelineTiming
-from antiphon.bench.measures import percentile
+from antiphon.bench.measures import distribution
 from antiphon.bench.report import Json, fingerprint
 from antiphon.bench.serve.arrivals import due_times_s
 from antiphon.bench.serve.messages import Progress, Task
@@ -114,7 +114,10 @@ class SweepRun:
 
 @dataclass(frozen=True)
 class Point:
-    """One arm at one rate. Figures are seconds, one per measured repeat; the ideal's are of the same arrivals."""
+    """One arm at one rate. Figures are seconds, one per measured repeat; the ideal's are of the same arrivals.
+
+    A repeat of fewer than 100 answers has no p99.
+    """
 
     arm: str
     rate_rps: float
@@ -200,7 +203,7 @@ def _add(point: Point, run: SweepRun, metric: str) -> None:
     for values, means, p99s in pairs:
         if found := values.get(metric):
             means.append(statistics.fmean(found))
-            p99s.append(percentile(found, 99))
+            p99s += [p99] if (p99 := distribution(found).get("p99")) is not None else []
 
 
 def capacities_rps(sweep: Sweep) -> dict[str, float]:

@@ -3,11 +3,12 @@
 In: a Plan as a line on stdin, and a second line when the run shall begin. Out: Reports, one per line on stdout.
 Does not know: which server that is, what is measured with it.
 
-`python -m antiphon.bench.serve.generator`
+`python -m antiphon.bench.serve.generator --parent PID`
 """
 
 import asyncio
 import gc
+import signal
 import sys
 import time
 from collections.abc import Iterable
@@ -28,6 +29,7 @@ from antiphon.bench.serve.messages import (
     Result,
     Task,
 )
+from antiphon.process import die_with_parent, set_title
 
 LAG_PERIOD_S = 0.01
 _PROGRESS_PERIOD_S = 0.25
@@ -156,6 +158,9 @@ def _tell(report: Report) -> None:
 
 def main() -> None:
     """The process: plan, warm-up, wait for the word, run, result. Without the word (stdin closed) it ends."""
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the benchmark decides
+    set_title("load generator")
     plan = DECODE_PLAN.decode(sys.stdin.buffer.readline())
     generator = Generator(plan)
     gc.freeze()  # the plan is large, and stays

@@ -4,6 +4,7 @@ In: a target, ServeSettings. Out: a ServeRun; StageError if the load generator w
 Does not know: tables, files, arms.
 """
 
+import os
 import subprocess
 import sys
 import zlib
@@ -217,7 +218,7 @@ class GeneratorProcess(AbstractContextManager["GeneratorProcess"]):
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
-        command = [sys.executable, "-m", "antiphon.bench.serve.generator"]
+        command = [sys.executable, "-m", "antiphon.bench.serve.generator", "--parent", str(os.getpid())]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         return self
 
@@ -246,12 +247,19 @@ class GeneratorProcess(AbstractContextManager["GeneratorProcess"]):
 
     def _tell(self, line: bytes) -> None:
         assert self._process is not None and self._process.stdin is not None
-        self._process.stdin.write(line + b"\n")
-        self._process.stdin.flush()
+        try:
+            self._process.stdin.write(line + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise self._gone() from None
 
     def _read(self) -> Report:
         assert self._process is not None and self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise StageError(f"the load generator ended (exit code {self._process.wait()}); its error is above")
+            raise self._gone()
         return DECODE_REPORT.decode(line)
+
+    def _gone(self) -> StageError:
+        assert self._process is not None
+        return StageError(f"the load generator ended (exit code {self._process.wait()}); its error is above")
