@@ -98,4 +98,5 @@ def test_a_sweep_holds_each_arm_against_the_ideal(tmp_path: Path) -> None:
     assert slow["ratio"] > 0.8 and following["ratio"] > 0.8  # what comes late meets another step than it should have
     assert sweep["capacities_rps"]["thinker"] > 8
     assert sweep["runs"][0]["run"]["totals"]["num_wrong"] == 0
+    assert all(point["cpu_s"][0] > 0 and point["client_bytes"][0] > 100 for point in sweep["points"])
     assert "measured / ideal" in ended.stdout

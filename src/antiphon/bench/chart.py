@@ -59,7 +59,7 @@ def _draw(chart: Chart) -> Any:
         raise ConfigError([f"charts need matplotlib ({error}); install antiphon[plot]"]) from error
     figure = Figure(figsize=(12, 5), layout="constrained")
     FigureCanvasAgg(figure)
-    figure.suptitle(chart.title, fontsize=11)
+    figure.suptitle("\n".join(filter(None, (chart.title, costs_line(chart.points)))), fontsize=11)
     panels = {
         "mean": [(point.mean_s, point.ideal_mean_s) for point in chart.points],
         "p99": [(point.p99_s, point.ideal_p99_s) for point in chart.points],
@@ -106,7 +106,19 @@ def _mark_capacities(axes: Any, chart: Chart) -> None:
 
 def _page(chart: Chart, svg: str) -> str:
     rows = "\n".join(_row(point) for point in chart.points)
-    heads = ("arm", "req/s", "mean, s", "p99, s", "spread", "ideal mean, s", "measured / ideal", "repeats", "remarks")
+    heads = (
+        "arm",
+        "req/s",
+        "mean, s",
+        "p99, s",
+        "spread",
+        "ideal mean, s",
+        "measured / ideal",
+        "repeats",
+        "CPU ms / request",
+        "client KB / request",
+        "remarks",
+    )
     cells = "".join(f"<th>{head}</th>" for head in heads)
     full = ", ".join(f"{html.escape(stage)} {rps:.3g}/s" for stage, rps in chart.capacities_rps.items())
     full = f" Stages are full at: {full}." if full else ""
@@ -130,8 +142,32 @@ def _row(point: Point) -> str:
     return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
 
 
+def costs_line(points: Sequence[Point]) -> str:
+    """What the arms cost at the highest rate that all of them were measured at; "" if there is none, or one arm."""
+    arms = {point.arm for point in points}
+    by_rate: dict[float, list[Point]] = {}
+    for point in points:
+        if point.cpu_s:
+            by_rate.setdefault(point.rate_rps, []).append(point)
+    common = [rate for rate, found in by_rate.items() if len(found) == len(arms)]
+    if len(arms) < 2 or not common:
+        return ""
+    costs = [
+        f"{point.arm} {_cpu_ms(point)} ms of CPU, {_client_kb(point)} KB to clients" for point in by_rate[max(common)]
+    ]
+    return f"per request at {max(common):g}/s: {'; '.join(costs)}"
+
+
+def _cpu_ms(point: Point) -> str:
+    return f"{statistics.fmean(point.cpu_s) * 1000:.1f}" if point.cpu_s else "-"
+
+
+def _client_kb(point: Point) -> str:
+    return f"{statistics.fmean(point.client_bytes) / 1000:,.0f}" if point.client_bytes else "-"
+
+
 def figures_of(point: Point) -> list[str]:
-    """mean, p99, spread, the ideal's mean, measured / ideal, number of repeats: as text."""
+    """mean, p99, spread, the ideal's mean, measured / ideal, repeats, CPU ms and client KB per request: as text."""
     return [
         f"{statistics.fmean(point.mean_s):.3f}" if point.mean_s else "-",
         f"{statistics.fmean(point.p99_s):.3f}" if point.p99_s else "-",
@@ -139,4 +175,6 @@ def figures_of(point: Point) -> list[str]:
         f"{statistics.fmean(point.ideal_mean_s):.3f}" if point.ideal_mean_s else "-",
         f"{point.ratio:.3f}" if point.ratio is not None else "-",
         str(len(point.mean_s)),
+        _cpu_ms(point),
+        _client_kb(point),
     ]

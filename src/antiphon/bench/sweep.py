@@ -7,6 +7,7 @@ round, so that a busy or warm machine is so for all of them. All of a repeat's a
 """
 
 import dataclasses
+import re
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from antiphon.bench.serve.arrivals import due_times_s
 from antiphon.bench.serve.messages import Progress, Task
 from antiphon.bench.serve.metrics import Values, values_of
 from antiphon.bench.serve.report import as_json as run_json
-from antiphon.bench.serve.report import settings_json
+from antiphon.bench.serve.report import per_request, settings_json
 from antiphon.bench.serve.run import ServeRun, ServeSettings, Target, run_serve
 from antiphon.config.pipeline import Modality
 from antiphon.config.resolve import Deployment, parse_settings, resolve
@@ -30,6 +31,8 @@ from antiphon.models.registry import load_pipeline
 KIND = "sweep"
 _LANE_OPTION = "hidden_states_lane"
 _LANES = ("next", "both")
+_GENERATOR_CPU = "cpu_s load generator"
+_CLIENT_BYTES = re.compile(r"bytes api-server/\d+ client")
 _MODALITIES = {
     Task.CHAT: frozenset({Modality.TEXT}),
     Task.CHAT_AUDIO: frozenset({Modality.TEXT, Modality.AUDIO}),
@@ -116,7 +119,8 @@ class SweepRun:
 class Point:
     """One arm at one rate. Figures are seconds, one per measured repeat; the ideal's are of the same arrivals.
 
-    A repeat of fewer than 100 answers has no p99.
+    A repeat of fewer than 100 answers has no p99. cpu_s: of all the server's processes, client_bytes: that the
+    api-servers got from stages, both per request.
     """
 
     arm: str
@@ -125,6 +129,8 @@ class Point:
     p99_s: list[float] = field(default_factory=list)
     ideal_mean_s: list[float] = field(default_factory=list)
     ideal_p99_s: list[float] = field(default_factory=list)
+    cpu_s: list[float] = field(default_factory=list)
+    client_bytes: list[float] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -198,6 +204,10 @@ def points_of(sweep: Sweep, runs: Sequence[SweepRun], metric: str) -> list[Point
 def _add(point: Point, run: SweepRun, metric: str) -> None:
     if run.problem:
         point.problems.append(run.problem)
+    if run.run is not None:
+        cost = per_request(run.run)
+        point.cpu_s.append(sum(cost[name] for name in cost if name.startswith("cpu_s ") and name != _GENERATOR_CPU))
+        point.client_bytes.append(sum(cost[name] for name in cost if _CLIENT_BYTES.fullmatch(name)))
     pairs = [(run.run.values if run.run is not None else {}, point.mean_s, point.p99_s)]
     pairs.append((run.ideal, point.ideal_mean_s, point.ideal_p99_s))
     for values, means, p99s in pairs:

@@ -157,8 +157,19 @@ def _show_points(points: "list[Point]", metric: str, capacities: dict[str, float
 
     from antiphon.bench.chart import figures_of
 
-    table = Table(title=f"{metric}, s", title_justify="left")
-    for column in ("arm", "req/s", "mean", "p99", "spread", "ideal mean", "measured / ideal", "repeats"):
+    table = Table(title=f"{metric}, s; CPU and bytes to api-servers per request", title_justify="left")
+    for column in (
+        "arm",
+        "req/s",
+        "mean",
+        "p99",
+        "spread",
+        "ideal mean",
+        "measured / ideal",
+        "repeats",
+        "CPU ms",
+        "client KB",
+    ):
         table.add_column(column, justify="left" if column == "arm" else "right", no_wrap=True)
     for point in points:
         table.add_row(point.arm, f"{point.rate_rps:g}", *figures_of(point))

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.bench.chart import Chart, write_chart
+from antiphon.bench.chart import Chart, costs_line, write_chart
 from antiphon.bench.ideal.profile import timing_of
 from antiphon.bench.ideal.timing import StageKind
 from antiphon.bench.serve.arrivals import Load
@@ -109,9 +109,9 @@ def test_ratio_and_spread_of_a_point() -> None:
 
 
 POINTS = [
-    Point("next", 1.0, [0.31, 0.33], [0.5, 0.6], [0.3, 0.3], [0.5, 0.5]),
-    Point("next", 2.0, [0.4, 0.44], [0.9, 1.0], [0.35, 0.35], [0.7, 0.7]),
-    Point("both & more", 1.0, [0.5, 0.6], [1.0, 1.2], [0.3, 0.3], [0.5, 0.5]),
+    Point("next", 1.0, [0.31, 0.33], [0.5, 0.6], [0.3, 0.3], [0.5, 0.5], [0.01, 0.012], [4e4, 4e4]),
+    Point("next", 2.0, [0.4, 0.44], [0.9, 1.0], [0.35, 0.35], [0.7, 0.7], [0.01, 0.01], [4e4, 4e4]),
+    Point("both & more", 1.0, [0.5, 0.6], [1.0, 1.2], [0.3, 0.3], [0.5, 0.5], [0.02, 0.03], [7e6, 8e6]),
     Point("both & more", 2.0, problems=["12 of 200 failed"]),
 ]
 
@@ -124,6 +124,12 @@ def test_a_chart_is_a_png_and_a_page_that_needs_nothing_else(tmp_path: Path) -> 
     assert "<svg" in text and "both &amp; more" in text and "12 of 200 failed" in text
     assert "src=" not in text and "<script" not in text
     assert "<td>next</td><td>1</td><td>0.320</td><td>0.550</td>" in text and "<td>1.067</td>" in text
+
+
+def test_a_chart_says_what_the_arms_cost_where_all_were_measured() -> None:
+    line = "per request at 1/s: next 11.0 ms of CPU, 40 KB to clients; both & more 25.0 ms of CPU, 7,500 KB to clients"
+    assert costs_line(POINTS) == line
+    assert costs_line(POINTS[:2]) == ""
 
 
 def test_a_chart_without_matplotlib_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
