@@ -70,7 +70,7 @@ ONLY_IN = {
     "onnxruntime": ("antiphon.stage", "antiphon.models"),
     "xllamacpp": ("antiphon.stage", "antiphon.models", "antiphon.bench.reference"),
     "faster_whisper": ("antiphon.models",),
-    "matplotlib": ("antiphon.monitor.plot",),
+    "matplotlib": ("antiphon.monitor.plot", "antiphon.bench.chart"),
     "hibari": ("antiphon.models", "antiphon.bench.reference"),
 }
 NEVER_IN = {"antiphon.orchestrator": ("numpy", "torch"), "antiphon.config": ("numpy", "torch")}

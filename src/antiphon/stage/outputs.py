@@ -61,7 +61,7 @@ class OutputRouter:
         self._deadlines_s = deadlines_s
         self._frames: defaultdict[str, list[Addressed]] = defaultdict(list)
         self._meter = OutputMeter(tuple(plans))
-        self._unheard: dict[str, AntiphonError] = {}
+        self._failed: dict[str, AntiphonError] = {}
         self._was_waiting = False
 
     def open(self, start: StartRequest) -> frozenset[str]:
@@ -111,7 +111,10 @@ class OutputRouter:
         """Put what is due on every edge. Gives request -> waits for credit, for those that had something to put."""
         blocked, waiting = {}, set[str]()
         for request_id, route in self._unsent.items():
-            refused = [edge for edge, cursor in route.cursors.items() if not cursor.flush(self._connector)]
+            try:
+                refused = [edge for edge, cursor in route.cursors.items() if not cursor.flush(self._connector)]
+            except StageError as error:  # what the connector cannot carry ends its request, not the stage
+                self._failed[request_id], refused = error, []
             waiting.update(refused)
             blocked[request_id] = bool(refused)
         self._unsent = {name: route for name, route in self._unsent.items() if blocked[name]}
@@ -133,8 +136,8 @@ class OutputRouter:
         self._frames.clear()
 
     def failures(self, now_s: float) -> dict[str, AntiphonError]:
-        """Request -> why it cannot go on: no credit for its edge's deadline_s, or its api-server does not read."""
-        failed, self._unheard = self._unheard, {}
+        """Request -> why it cannot go on: rows that cannot travel, no credit for deadline_s, a client lane that is full."""
+        failed, self._failed = self._failed, {}
         for request_id, route in self._unsent.items():
             for edge, cursor in route.cursors.items():
                 if cursor.waited_s(now_s) > self._deadlines_s[edge]:
@@ -186,7 +189,7 @@ class OutputRouter:
             route = self._routes.get(request_id)
             if route is not None:
                 route.client_ended = True
-                self._unheard[request_id] = StageError(f"{self._replica}: {request_id}: {error.message}")
+                self._failed[request_id] = StageError(f"{self._replica}: {request_id}: {error.message}")
 
     def _no_credit(self, route: _Route, cursor: EdgeCursor) -> HandoffTimeoutError:
         target = cursor.target

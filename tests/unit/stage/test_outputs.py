@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -502,5 +503,30 @@ def test_the_time_in_which_a_request_waits_for_credit_is_counted_on_its_edge_and
     waited_s = counted(bench, "credit_wait_seconds_total")[""]
     bench.flush()
     assert counted(bench, "credit_wait_seconds_total")[""] == waited_s
+    for connector in bench.connectors:
+        connector.close()
+
+
+def test_rows_that_the_connector_cannot_carry_end_their_request_and_no_other() -> None:
+    deep = (1,) * 40
+    bench = Bench()
+    spec = replace(SPEC, outputs=(*SPEC.outputs, OutputSpec("deep", Lane.HANDOFF, "float32", deep)))
+    edge = replace(DRAWER, keys=(*DRAWER.keys, "deep"))
+    bench.router = OutputRouter(
+        "thinker/0", spec, (TALKER, edge), PLANS, bench.producer, bench.outlet, deadlines_s=DEADLINES_S
+    )
+    bench.open("req-1", consumers=("drawer",))
+    bench.open("req-2", consumers=("talker",))
+    bench.router.route("req-1", StageOutput({"drawer": {"deep": np.zeros((1, *deep), np.float32)}}, finished=True))
+    bench.router.route("req-2", GOOD)
+    bench.flush()
+    (failed,) = bench.router.failures(0.0).items()
+    assert failed[0] == "req-1" and "impossible shape" in str(failed[1])
+    bench.router.fail("req-1", failed[1])
+    bench.flush()
+    (last,) = bench.arrived("drawer")
+    assert last.header.flags == ChunkFlag.ERROR
+    assert bench.router.failures(0.0) == {}
+    assert len(bench.arrived("talker")) > 0
     for connector in bench.connectors:
         connector.close()
