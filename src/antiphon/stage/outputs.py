@@ -136,7 +136,7 @@ class OutputRouter:
         self._frames.clear()
 
     def failures(self, now_s: float) -> dict[str, AntiphonError]:
-        """Request -> why it cannot go on: rows that cannot travel, no credit for deadline_s, a client lane that is full."""
+        """Request -> why it cannot go on: rows that cannot travel, no credit in deadline_s, a full client lane."""
         failed, self._failed = self._failed, {}
         for request_id, route in self._unsent.items():
             for edge, cursor in route.cursors.items():
