@@ -33,6 +33,7 @@ from antiphon.messages.control import (
     RequestFailed,
     RequestReleased,
     StageEvent,
+    StageEventKind,
     StartRequest,
     StatsReport,
     StopRequest,
@@ -151,11 +152,11 @@ class Replica:
         self.engine.startup()
         self.events.send(server.inlet.address, Ready(name, self.control.address, self.connector.address))
 
-    def said(self, request_id: str) -> list[str]:
+    def said(self, request_id: str) -> list[StageEventKind]:
         """The kinds of what it has told the orchestrator of a request."""
         return [e.kind for e in self.events.sent if isinstance(e, StageEvent) and e.request_id == request_id]
 
-    def events_of(self, request_id: str) -> list[tuple[str, int, str]]:
+    def events_of(self, request_id: str) -> list[tuple[str, int, StageEventKind]]:
         """The same, as replica, epoch, kind."""
         events = [event for event in self.events.sent if isinstance(event, StageEvent)]
         return [(self.name, event.epoch, event.kind) for event in events if event.request_id == request_id]

@@ -4,6 +4,8 @@ In: facts about a request's life. Out: one closed union per direction.
 Does not know: tokens, tensors, audio.
 """
 
+from enum import StrEnum
+
 import msgspec
 
 from antiphon.config.pipeline import Modality
@@ -99,26 +101,25 @@ class StopRequest(msgspec.Struct, frozen=True, tag="stop"):
     error: ErrorInfo | None = None
 
 
-class StageEvent(msgspec.Struct, frozen=True, tag="event"):
-    """replica -> orchestrator: a step in a request's life in one stage. See StageEventKind."""
+class StageEventKind(StrEnum):
+    """FIRST_OUTPUT: the stage's first output of the request. FAILED: the stage failed it; `error` says why.
 
-    request_id: str
-    epoch: int
-    replica: str
-    kind: str
-    error: ErrorInfo | None = None
-
-
-class StageEventKind:
-    """The kinds of StageEvent.
-
-    FIRST_OUTPUT: the stage's first output of the request. FAILED: the stage failed it; `error` says why.
     RELEASED: its part is over, and no consumer holds a chunk of it: this replica holds nothing of it any more.
     """
 
     FIRST_OUTPUT = "first_output"
     FAILED = "failed"
     RELEASED = "released"
+
+
+class StageEvent(msgspec.Struct, frozen=True, tag="event"):
+    """replica -> orchestrator: a step in a request's life in one stage."""
+
+    request_id: str
+    epoch: int
+    replica: str
+    kind: StageEventKind
+    error: ErrorInfo | None = None
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):

@@ -267,7 +267,7 @@ class StageLoop:
             self._say(bound, StageEventKind.RELEASED)
         self._reporter.report_if_due(len(self._bound))
 
-    def _say(self, bound: _Bound, kind: str, error: AntiphonError | None = None) -> None:
+    def _say(self, bound: _Bound, kind: StageEventKind, error: AntiphonError | None = None) -> None:
         info = to_info(error) if error is not None else None
         event = StageEvent(bound.request.request_id, bound.request.epoch, self._replica, kind, info)
         self._events.send(self._orchestrator_address, event)

@@ -148,6 +148,12 @@ def test_a_message_of_another_lane_is_refused() -> None:
         codec.TO_API_SERVER.decode(msgspec.msgpack.encode(AbortRequest("req-1", "gone")))
 
 
+def test_an_event_of_a_kind_that_nobody_knows_is_refused() -> None:
+    raw = msgspec.msgpack.encode(StageEvent("req-1", 0, "talker/1", StageEventKind.RELEASED))
+    with pytest.raises(msgspec.ValidationError, match=r"\$\.kind"):
+        codec.TO_ORCHESTRATOR.decode(raw.replace(b"released", b"unheard!"))
+
+
 def test_a_bootstrap_file_gives_the_deployment_that_was_written(tmp_path: Path) -> None:
     config = DeployConfig(
         stages={"talker": StageDeploy(replicas=2, python="/usr/bin/python")},

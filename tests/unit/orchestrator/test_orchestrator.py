@@ -113,7 +113,7 @@ class Bench:
         self.orchestrator.handle(SubmitRequest(request_id, api_server, task, inputs, outputs, PARAMS, epoch, epoch > 0))
 
     def event(
-        self, request_id: str, replica: str, kind: str, error: AntiphonError | None = None, epoch: int = 0
+        self, request_id: str, replica: str, kind: StageEventKind, error: AntiphonError | None = None, epoch: int = 0
     ) -> None:
         info = to_info(error) if error is not None else None
         self.orchestrator.handle(StageEvent(request_id, epoch, replica, kind, info))
