@@ -265,7 +265,6 @@ class PipelineSpec:
     edges: tuple[EdgeSpec, ...]
     tasks: tuple[TaskSpec, ...]
     frontend: str
-    extra: str = ""
     voices: tuple[VoiceSpec, ...] = ()
     sample_rate: int = 24_000
 

@@ -40,11 +40,6 @@ class Journal:
         self._queue: queue.Queue[ClosedWindow | None] = queue.Queue(_MAX_QUEUED)
         self._thread = threading.Thread(target=self._run, name="monitor", daemon=True)
 
-    @property
-    def thread_id(self) -> int:
-        """The writing thread's identifier, for measuring its CPU time."""
-        return self._thread.ident or 0
-
     def startup(self) -> None:
         """Start the thread. The file is made with the first window."""
         self._thread.start()

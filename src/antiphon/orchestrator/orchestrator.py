@@ -207,7 +207,7 @@ class Orchestrator:
         self._requests[submit.request_id] = RequestState(submit.request_id, submit.epoch, submit.api_server, names)
         self._tally.bound(submit.request_id, submit.task)
         for stage, replica in binding.replicas.items():
-            self._tell(replica, binding.start_request(submit, stage, submit.epoch, api_server.client_address))
+            self._tell(replica, binding.start_request(submit, stage, api_server.client_address))
         entry = binding.entry
         accepted = RequestAccepted(submit.request_id, submit.epoch, entry.name, entry.connector_address, route.finals)
         self._tell(api_server, accepted)

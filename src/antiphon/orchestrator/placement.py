@@ -25,7 +25,7 @@ class Binding:
         """The replica that the api-server sends the input to."""
         return self.replicas[self.route.entry]
 
-    def start_request(self, submit: SubmitRequest, stage: str, epoch: int, client_address: str) -> StartRequest:
+    def start_request(self, submit: SubmitRequest, stage: str, client_address: str) -> StartRequest:
         """What the replica of `stage` has to know: its neighbours, and whether the client hears it."""
         producers = [
             self._peer(edge.name, self.replicas[edge.producer]) for edge in self.route.edges if edge.consumer == stage
@@ -37,7 +37,7 @@ class Binding:
         ]
         return StartRequest(
             request_id=submit.request_id,
-            epoch=epoch,
+            epoch=submit.epoch,
             task=submit.task,
             params=submit.params,
             producers=tuple(producers),

@@ -32,5 +32,4 @@ PIPELINE = PipelineSpec(
     edges=(),
     tasks=(TaskSpec("chat", entries={Modality.TEXT: "thinker"}, finals={Modality.TEXT: "thinker"}),),
     frontend="antiphon.models.voice.frontend:VoiceFrontend",
-    extra="hf",
 )

@@ -77,6 +77,5 @@ PIPELINE = PipelineSpec(
         ),
     ),
     frontend="antiphon.models.qwen3_omni.frontend:OmniFrontend",
-    extra="hf",
     sample_rate=SAMPLE_RATE,
 )

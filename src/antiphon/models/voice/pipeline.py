@@ -95,7 +95,6 @@ PIPELINE = PipelineSpec(
         TaskSpec("transcription", entries={Modality.AUDIO: "listener"}, finals={Modality.TEXT: "listener"}),
     ),
     frontend="antiphon.models.voice.frontend:VoiceFrontend",
-    extra="voice",
     voices=tuple(
         VoiceSpec(name, "en-US", tuple(alias for alias, target in VOICE_ALIASES.items() if target == name))
         for name in VOICES
