@@ -257,7 +257,7 @@ class SmallServer:
 
         def is_ready() -> bool:
             self.orchestrator.report()
-            return all(self.client.is_ready().values())
+            return all(self.client.live_replicas().values())
 
         await self.until(is_ready, "every stage has a replica")
 

@@ -181,7 +181,7 @@ class EngineClient:
             raise
         return opened.stream
 
-    def is_ready(self) -> dict[str, int]:
+    def live_replicas(self) -> dict[str, int]:
         """Stage -> live replicas, as of the orchestrator's last report; 0 before the first."""
         live = {stage.name: 0 for stage in self.pipeline.stages}
         for counter in self.counters():

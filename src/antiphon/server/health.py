@@ -24,7 +24,7 @@ def health_router(client: EngineClient, drain: Drain) -> APIRouter:
     @router.get("/ready", summary="200 when every stage has a live replica, else 503")
     async def ready() -> Response:
         drain.check()
-        num_live = client.is_ready()
+        num_live = client.live_replicas()
         missing = [stage for stage, count in num_live.items() if count == 0]
         if not missing:
             return json_response({"status": "ready", "stages": num_live})

@@ -262,12 +262,12 @@ async def test_messages_of_unknown_requests_are_ignored(stage) -> None:
 
 
 async def test_readiness_is_that_of_the_last_report(stage) -> None:
-    assert stage.client.is_ready() == {"listener": 0, "thinker": 0, "talker": 0, "code2wav": 0}
+    assert stage.client.live_replicas() == {"listener": 0, "thinker": 0, "talker": 0, "code2wav": 0}
     live = Counter("replicas_live", (("stage", "talker"),), 2.0)
     stage.tells(StatsReport("pools", (live,)))
-    while stage.client.is_ready()["talker"] != 2:
+    while stage.client.live_replicas()["talker"] != 2:
         await asyncio.sleep(0.002)
-    assert stage.client.is_ready()["thinker"] == 0
+    assert stage.client.live_replicas()["thinker"] == 0
     assert live in list(stage.client.counters())
 
 

@@ -99,7 +99,7 @@ class ScriptedClient:
         self.submitted.set()
         return stream
 
-    def is_ready(self) -> dict[str, int]:
+    def live_replicas(self) -> dict[str, int]:
         return self.live
 
     def counters(self) -> Iterable[Counter]:
