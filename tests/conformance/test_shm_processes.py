@@ -36,7 +36,7 @@ import select, sys
 import numpy as np
 from antiphon.connector.shm import ShmConnector
 own, producer, holds = sys.argv[1], sys.argv[2], int(sys.argv[3])
-connector = ShmConnector(own)
+connector = ShmConnector(own, arena_bytes=64 << 20)
 connector.startup()
 print("up", flush=True)
 held, ended = [], False

@@ -4,12 +4,14 @@ In: kind, address, arena size. Out: a Connector that is not started yet.
 Does not know: who uses it.
 """
 
+from antiphon.config.deploy import ConnectorKind
 from antiphon.connector.base import Connector
 from antiphon.connector.inproc import InprocConnector
 from antiphon.connector.shm import ShmConnector
 from antiphon.errors import ConfigError
 
-KINDS = ("inproc", "shm")
+KINDS = ("inproc", *ConnectorKind)
+"""What an operator may choose, and the reference, whose peers are in one process."""
 
 
 def make_connector(kind: str, address: str, arena_bytes: int, *, num_requests: int = 1) -> Connector:
@@ -21,7 +23,7 @@ def make_connector(kind: str, address: str, arena_bytes: int, *, num_requests: i
     match kind:
         case "inproc":
             return InprocConnector(address, arena_bytes=arena_bytes, window_bytes=window_bytes)
-        case "shm":
+        case ConnectorKind.SHM:
             return ShmConnector(address, arena_bytes=arena_bytes, window_bytes=window_bytes)
         case _:
             raise ConfigError([f"connector {kind!r} is unknown; use one of {', '.join(KINDS)}"])

@@ -24,7 +24,6 @@ from antiphon.transport.channel import Frame, FrameInlet, Outlet
 
 INLINE_BYTES = 16 * 1024
 """Up to this size a payload rides in the message; a copy there is cheaper than the arena's bookkeeping."""
-DEFAULT_ARENA_BYTES = 64 * 1024 * 1024
 _MAX_CHUNKS_PER_PARCEL = 256
 _MAX_LEASES_PER_PARCEL = 1024
 _MAX_INLINE_PER_PARCEL = 256 * 1024
@@ -69,7 +68,7 @@ class _Outgoing:
 class ShmConnector:
     """Owns one memfd arena, the leases on it, one inlet, and a mapping of each producer's arena."""
 
-    def __init__(self, address: str, *, arena_bytes: int = DEFAULT_ARENA_BYTES, window_bytes: int = 0) -> None:
+    def __init__(self, address: str, *, arena_bytes: int, window_bytes: int = 0) -> None:
         self._address = address
         self._arena_bytes = arena_bytes
         self._memory = OwnArena(arena_bytes)

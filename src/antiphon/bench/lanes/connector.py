@@ -18,8 +18,9 @@ import numpy as np
 from antiphon.bench.lanes.bare import BareChain, Helper, bare_outputs_per_s, memcpy_ms_of, memcpy_per_s
 from antiphon.bench.lanes.effort import Deadline, Effort, at_least
 from antiphon.bench.measures import Bound, Goal, Row
+from antiphon.config.deploy import ConnectorDeploy
 from antiphon.connector.base import Chunk
-from antiphon.connector.shm import DEFAULT_ARENA_BYTES, ShmConnector
+from antiphon.connector.shm import ShmConnector
 from antiphon.errors import StageError
 from antiphon.messages.interstage import ChunkFlag, ChunkHeader, TensorSpec
 from antiphon.process import die_with_parent
@@ -29,6 +30,7 @@ MODULE = "antiphon.bench.lanes.connector"
 _KIB, _MIB = 1 << 10, 1 << 20
 _SENT_BYTES = {_KIB: 20 * _MIB, 256 * _KIB: 512 * _MIB, 4 * _MIB: 2048 * _MIB}
 _GOALS = {_KIB: at_least(200_000), 256 * _KIB: at_least(15_000), 4 * _MIB: at_least(2000)}
+_ARENA_BYTES = ConnectorDeploy().arena_mib * _MIB
 _PREFILL_BYTES = 20_000_000
 _PREFILL_ARENA_BYTES = 128 * _MIB
 _NUM_PREFILLS = 20
@@ -41,9 +43,7 @@ _COUNT, _PING, _SEEN = "count", "ping", "seen"
 class HopProducer:
     """Owns this process's connector and what the consumer has answered."""
 
-    def __init__(
-        self, address: str, consumer: str, deadline: Deadline, *, arena_bytes: int = DEFAULT_ARENA_BYTES
-    ) -> None:
+    def __init__(self, address: str, consumer: str, deadline: Deadline, *, arena_bytes: int = _ARENA_BYTES) -> None:
         self._connector = ShmConnector(address, arena_bytes=arena_bytes)
         self._consumer = consumer
         self._deadline = deadline
