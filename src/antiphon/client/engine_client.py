@@ -149,8 +149,8 @@ class EngineClient:
             _resolve(opened.accepted, error)
             self._forget(request_id, opened)
 
-    async def submit(self, task_input: TaskInput, *, request_id: str = "") -> OutputStream:
-        """Start a request; returns when it is bound to replicas.
+    async def submit(self, task_input: TaskInput, *, request_id: str = "", is_whole: bool = False) -> OutputStream:
+        """Start a request; returns when it is bound to replicas. is_whole: see OutputStream.
 
         Raises InvalidRequestError / UnsupportedModalityError (nothing was sent), OverloadedError (not admitted),
         HandoffTimeoutError (the orchestrator does not answer).
@@ -164,7 +164,7 @@ class EngineClient:
         if request_id in self._open:
             raise InvalidRequestError(f"request id {request_id} is in use; wait until it ends or give another")
         accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        opened = _Open(self._make_stream(request_id), payload, accepted, next(self._epochs))
+        opened = _Open(self._make_stream(request_id, is_whole=is_whole), payload, accepted, next(self._epochs))
         self._open[request_id] = opened
         self._tell_submit(request_id, opened)
         try:
@@ -233,12 +233,13 @@ class EngineClient:
             )
         )
 
-    def _make_stream(self, request_id: str) -> OutputStream:
+    def _make_stream(self, request_id: str, *, is_whole: bool) -> OutputStream:
         return OutputStream(
             request_id,
             deadline_s=self._settings.output_deadline_s,
             max_backlog_bytes=self._settings.max_client_backlog_mib << 20,
             abort=self._abort,
+            is_whole=is_whole,
         )
 
     def _read_control(self) -> None:
@@ -291,6 +292,7 @@ class EngineClient:
         if isinstance(error, ReplicaDiedError) and may_restart:
             log.warning("req=%s is started again: %s", request_id, error.message)
             self._num_restarted += 1
+            opened.stream.start_again()
             opened.num_restarts += 1
             opened.epoch = next(self._epochs)
             opened.is_restarting = True

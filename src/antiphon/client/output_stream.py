@@ -5,6 +5,7 @@ Does not know: sockets, HTTP, which process made an output.
 """
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable
 from types import TracebackType
@@ -39,15 +40,25 @@ class OutputStream:
     Iterating gives StageMessages until every final stage has sent OutputEnd, or raises the request's
     AntiphonError after the outputs that came before it. Leaving it early (`aclose`, or the end of its
     `async with` block) aborts the request in every stage.
+
+    is_whole: the consumer wants the answer when it is complete, so nothing is given before, and a start that has
+    failed can be forgotten (`start_again`).
     """
 
     def __init__(
-        self, request_id: str, *, deadline_s: float, max_backlog_bytes: int, abort: Callable[[str, str], None]
+        self,
+        request_id: str,
+        *,
+        deadline_s: float,
+        max_backlog_bytes: int,
+        abort: Callable[[str, str], None],
+        is_whole: bool = False,
     ) -> None:
         self.request_id = request_id
         self._deadline_s = deadline_s
         self._max_backlog_bytes = max_backlog_bytes
         self._abort = abort
+        self._is_whole = is_whole
         self._finals: frozenset[str] | None = None
         self._ended_finals: set[str] = set()
         self._messages: deque[tuple[StageMessage, int]] = deque()
@@ -66,8 +77,8 @@ class OutputStream:
 
     @property
     def has_output(self) -> bool:
-        """True once a stage has said something: the consumer may have seen it."""
-        return self._has_output
+        """True once a stage has said something that the consumer may have seen."""
+        return self._has_output and not self._is_whole
 
     @property
     def backlog_bytes(self) -> int:
@@ -98,7 +109,16 @@ class OutputStream:
                     "read faster or raise server.max_client_backlog_mib"
                 )
             )
-        self._wake()
+        if self._is_whole:
+            self._waiting_since_s = time.monotonic()
+        else:
+            self._wake()
+
+    def start_again(self) -> None:
+        """Forget what the first start has said; the consumer has seen none of it (see has_output)."""
+        self._messages.clear()
+        self._ended_finals.clear()
+        self._backlog_bytes = 0
 
     def _end_if_over(self) -> None:
         if self._finals is not None and self._finals <= self._ended_finals and not self._ended:
@@ -126,7 +146,7 @@ class OutputStream:
 
     async def __anext__(self) -> StageMessage:
         """The next message. HandoffTimeoutError if no stage says anything for `deadline_s`."""
-        while not self._messages:
+        while not self._messages or (self._is_whole and not self._ended):
             if self._ended:
                 if self._error is not None:
                     raise self._error
@@ -139,7 +159,7 @@ class OutputStream:
     async def _wait(self) -> None:
         """Until something has come. One timer serves many waits: it looks at how long the last one has been."""
         loop = asyncio.get_running_loop()
-        self._waiter, self._waiting_since_s = loop.create_future(), loop.time()
+        self._waiter, self._waiting_since_s = loop.create_future(), time.monotonic()
         if self._timer is None:
             self._timer = loop.call_later(self._deadline_s, self._look_at_the_clock)
         try:
@@ -151,10 +171,9 @@ class OutputStream:
         self._timer = None
         if self._waiter is None:
             return
-        loop = asyncio.get_running_loop()
-        left_s = self._waiting_since_s + self._deadline_s - loop.time()
+        left_s = self._waiting_since_s + self._deadline_s - time.monotonic()
         if left_s > 0:
-            self._timer = loop.call_later(left_s, self._look_at_the_clock)
+            self._timer = asyncio.get_running_loop().call_later(left_s, self._look_at_the_clock)
             return
         self._abort(self.request_id, "its stages said nothing in time")
         self.fail(

@@ -88,8 +88,8 @@ _REQUESTS = (
     (_C, "requests_restarted_total", "requests", _PROCESS, "started again because a replica died before any output"),
 )
 _LATENCY = (
-    (_H, "ttft_seconds", "s", _PROCESS_TASK, "from a request's arrival to its first text"),
-    (_H, "ttfa_seconds", "s", _PROCESS_TASK, "from a request's arrival to its first audio"),
+    (_H, "ttft_seconds", "s", _PROCESS_TASK, "from a request's arrival to its first text, if the answer is streamed"),
+    (_H, "ttfa_seconds", "s", _PROCESS_TASK, "from a request's arrival to its first audio, if the answer is streamed"),
     (
         _H,
         "tpot_seconds",

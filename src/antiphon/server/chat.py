@@ -41,13 +41,13 @@ def chat_router(context: ServerContext) -> APIRouter:
     return router
 
 
-async def _submit(context: ServerContext, body: ChatRequest, head: AnswerHead) -> OutputStream:
+async def _submit(context: ServerContext, body: ChatRequest, head: AnswerHead, *, is_whole: bool) -> OutputStream:
     taken = frozenset(context.client.pipeline.task("chat").entries)
     if has_media(body):
         conversation = await asyncio.to_thread(chat_input, body, context.settings, taken)
     else:
         conversation = chat_input(body, context.settings, taken)
-    return await context.client.submit(conversation, request_id=head.request_id)
+    return await context.client.submit(conversation, request_id=head.request_id, is_whole=is_whole)
 
 
 def _text_stage(context: ServerContext) -> str:
@@ -60,15 +60,13 @@ async def _whole(context: ServerContext, body: ChatRequest, head: AnswerHead, cl
     texts: list[str] = []
     chunks: list[AudioChunk] = []
     end = OutputEnd()
-    async with await _submit(context, body, head) as stream:
+    async with await _submit(context, body, head, is_whole=True) as stream:
         async for message in stream:
             match message.output:
                 case TextDelta(text=text):
-                    clock.saw_text()
                     texts.append(text)
                 case AudioChunk() as chunk:
                     clock.saw_audio(chunk)
-                    clock.audio_is_ready()
                     chunks.append(chunk)
                 case OutputEnd() as last if message.stage == text_stage:
                     end = last
@@ -93,7 +91,7 @@ async def _events(
     audio = ResponseAudio(body.audio_format, head.request_id, context.client.trace)
     joiner = Base64Pieces()
     role = event(writer.role())
-    async with await _submit(context, body, head) as stream:
+    async with await _submit(context, body, head, is_whole=False) as stream:
         async for message in stream:
             if role:
                 yield role

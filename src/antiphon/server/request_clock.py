@@ -52,7 +52,7 @@ class RequestClock:
         self._task = task
 
     def saw_text(self) -> None:
-        """Text is there; of a streamed answer, on its way to the client."""
+        """Text of a streamed answer is on its way to the client."""
         self._last_text_s = time.perf_counter()
         if not self._first_text_s:
             self._first_text_s = self._last_text_s
@@ -62,15 +62,11 @@ class RequestClock:
         """Audio is there. It may have to wait for more before the encoder gives bytes."""
         self._made_audio_s += len(chunk.pcm) / _BYTES_PER_SAMPLE / chunk.sample_rate
 
-    def audio_is_ready(self) -> None:
-        """The first audio of an answer that is sent as a whole is there."""
+    def sent_audio(self) -> None:
+        """Bytes of all audio so far are on their way to the client of a streamed answer."""
         if not self._first_audio_s:
             self._first_audio_s = time.perf_counter()
             self._observer.ttfa(self._task, self._first_audio_s - self.started_s)
-
-    def sent_audio(self) -> None:
-        """Bytes of all audio so far are on their way to the client of a streamed answer."""
-        self.audio_is_ready()
         played_s = time.perf_counter() - self._first_audio_s
         self._underrun_s = max(self._underrun_s or 0.0, played_s - self._sent_audio_s if self._sent_audio_s else 0.0)
         self._sent_audio_s = self._made_audio_s

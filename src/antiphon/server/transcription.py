@@ -80,10 +80,9 @@ async def _segments(
     context: ServerContext, speech: TranscriptionInput, request_id: RequestId, clock: RequestClock
 ) -> list[Segment]:
     segments: list[Segment] = []
-    async with await context.client.submit(speech, request_id=request_id) as stream:
+    async with await context.client.submit(speech, request_id=request_id, is_whole=True) as stream:
         async for message in stream:
             if isinstance(message.output, Segment):
-                clock.saw_text()
                 segments.append(message.output)
     clock.complete()
     return segments

@@ -408,3 +408,25 @@ async def test_once_a_second_the_orchestrator_hears_what_is_counted_here_and_oth
     assert seen == {"api-server/0": 0, "api-server/1": 5}
     sizes = [len(msgspec.msgpack.encode(report)) for report in stage.reports]
     assert max(sizes) < 64 * 1024
+
+
+async def test_a_whole_answer_is_started_again_whatever_its_first_start_has_said(stage) -> None:
+    submitting = asyncio.create_task(stage.client.submit(HELLO, is_whole=True))
+    request_id = (await stage.hears(SubmitRequest)).request_id
+    stage.accepts(request_id)
+    stream = await submitting
+    stage.says(request_id, PCM, PCM)
+    await until(lambda: stream.backlog_bytes == 2 * len(PCM.pcm))
+    stage.tells(RequestFailed(request_id, DIED))
+    stage.tells(RequestReleased(request_id))
+    assert (await stage.hears(SubmitRequest)).is_restart
+    stage.accepts(request_id, epoch=1)
+    taking = asyncio.create_task(outcome(stream))
+    stage.says(request_id, PCM, epoch=1)
+    await until(lambda: stream.backlog_bytes == len(PCM.pcm))
+    assert not taking.done()
+    stage.says(request_id, OutputEnd(), epoch=1)
+    messages, error = await taking
+    assert ([message.output for message in messages], error) == ([PCM, OutputEnd()], None)
+    stage.tells(RequestReleased(request_id))
+    await stage.holds_nothing()

@@ -80,7 +80,7 @@ class ScriptedClient:
     streams: list[OutputStream] = field(default_factory=list)
     submitted: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def submit(self, task_input: TaskInput, *, request_id: str) -> OutputStream:
+    async def submit(self, task_input: TaskInput, *, request_id: str, is_whole: bool = False) -> OutputStream:
         if self.refusal is not None:
             raise self.refusal
         self.inputs.append(task_input)

@@ -36,7 +36,9 @@ async def test_first_audio_and_first_text_are_timed_once_per_request(http, clien
     client.script = [audio(100), audio(100), end("code2wav")]
     await http.post("/v1/audio/speech", json={"model": "voice", "input": "Hi.", "response_format": "pcm"})
     client.script = [text("a"), text("b"), end("thinker")]
-    await http.post("/v1/chat/completions", json={"model": "voice", "messages": [{"role": "user", "content": "Hi."}]})
+    chat = {"model": "voice", "messages": [{"role": "user", "content": "Hi."}]}
+    for stream in (True, False):  # a whole answer has no first text: it is all there at once
+        await http.post("/v1/chat/completions", json={**chat, "stream": stream})
     lines = await page(http)
     assert 'antiphon_ttfa_seconds_count{process="api-server/0",task="speech"} 1.0' in lines
     assert 'antiphon_ttft_seconds_count{process="api-server/0",task="chat"} 1.0' in lines
