@@ -157,7 +157,7 @@ class Chain:
         producer = CLIENT
         for stage in names:
             consumers = frozenset(edge.consumer for edge in PIPELINE.out_edges(stage) if edge.consumer in names)
-            inputs = {producer: EdgeInput(edge_name(producer, stage))}
+            inputs = {producer: EdgeInput()}
             self._requests[name, stage] = StageRequest(name, 0, "chat", params, inputs, consumers, stage != "talker")
             producer = stage
         for edge in PIPELINE.edges:

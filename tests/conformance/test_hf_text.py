@@ -99,9 +99,9 @@ def engine_of(thinker: LoadedOnce, spec: StageSpec) -> AutoregressiveEngine:
 
 def request_of(name: str, content: str) -> StageRequest:
     document = np.frombuffer(msgspec.json.encode([{"role": "user", "content": content}]), np.uint8)
-    edge = EdgeInput("client->thinker")
+    edge = EdgeInput()
     spec = TensorSpec("messages", "uint8", document.shape, True)
-    header = ChunkHeader(name, 0, edge.edge, "api-server/0", 0, 0, len(document), 1, (spec,))
+    header = ChunkHeader(name, 0, "client->thinker", "api-server/0", 0, 0, len(document), 1, (spec,))
     edge.add(Chunk(header, {"messages": document}))
     edge.ended = True
     params = RequestParams(sampling=SamplingParams(max_tokens=MAX_TOKENS, temperature=0.0))

@@ -161,7 +161,7 @@ class HfTextBench:
 
     def _request(self, prompt: str) -> StageRequest:
         document = np.frombuffer(msgspec.json.encode(_conversation(prompt)), np.uint8)
-        edge = EdgeInput(_EDGE)
+        edge = EdgeInput()
         spec = TensorSpec("messages", "uint8", document.shape, True)
         header = ChunkHeader(prompt, 0, _EDGE, "api-server/0", 0, 0, len(document), 1, (spec,))
         edge.add(Chunk(header, {"messages": document}))

@@ -83,7 +83,7 @@ class Inbox:
     ) -> dict[str, EdgeInput]:
         """Expect a request's input. producers: edge -> replica; rules: edge -> rule. Gives edge -> EdgeInput."""
         edges = {
-            edge: _Edge(rules[edge], replica, EdgeInput(edge, self._spent), last_heard_s=now_s)
+            edge: _Edge(rules[edge], replica, EdgeInput(self._spent), last_heard_s=now_s)
             for edge, replica in producers.items()
         }
         self._open[request_id] = _Waiting(epoch, edges)

@@ -46,8 +46,7 @@ class EdgeInput:
     Chunks whose rows are all consumed go to `spent`: when the step is over, their memory may go back.
     """
 
-    def __init__(self, edge: str, spent: list[Chunk] | None = None) -> None:
-        self.edge = edge
+    def __init__(self, spent: list[Chunk] | None = None) -> None:
         self.ended = False
         self.whole: Arrays = {}
         self.num_rows = 0

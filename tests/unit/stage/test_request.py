@@ -34,7 +34,7 @@ def chunk_of(seq: int, first_row: int, rows: int, flags: ChunkFlag = ChunkFlag.N
 )
 def test_take_gives_each_row_once_in_order_and_each_chunk_is_spent_once(steps: list[tuple[str, int]]) -> None:
     finished: list[Chunk] = []
-    edge = EdgeInput("a->b", finished)
+    edge = EdgeInput(finished)
     waiting: list[int] = []
     added: list[Chunk] = []
     spent: list[Chunk] = []
@@ -68,7 +68,7 @@ def test_take_gives_each_row_once_in_order_and_each_chunk_is_spent_once(steps: l
 
 
 def test_an_edge_is_exhausted_when_it_has_ended_and_its_last_row_is_taken() -> None:
-    edge = EdgeInput("a->b")
+    edge = EdgeInput()
     edge.add(chunk_of(0, 0, 2, ChunkFlag.END))
     assert not edge.exhausted
     edge.ended = True
@@ -80,7 +80,7 @@ def test_an_edge_is_exhausted_when_it_has_ended_and_its_last_row_is_taken() -> N
 
 def test_a_whole_array_outlives_the_chunk_that_brought_it() -> None:
     finished: list[Chunk] = []
-    edge = EdgeInput("a->b", finished)
+    edge = EdgeInput(finished)
     document = np.arange(4, dtype=np.uint8)
     tensors = (TensorSpec("document", "uint8", (4,), False),)
     edge.add(Chunk(ChunkHeader("req-1", 0, "a->b", "a/0", 0, tensors=tensors), {"document": document}, lease=5))

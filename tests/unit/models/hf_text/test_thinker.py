@@ -69,9 +69,9 @@ def engine(checkpoint: Path) -> Iterator[AutoregressiveEngine]:
 
 def request_of(content: str, *, consumers: frozenset[str] = frozenset(), **sampling: object) -> StageRequest:
     document = np.frombuffer(msgspec.json.encode([{"role": "user", "content": content}]), np.uint8)
-    edge = EdgeInput("client->thinker")
+    edge = EdgeInput()
     spec = TensorSpec("messages", "uint8", document.shape, True)
-    header = ChunkHeader("r", 0, edge.edge, "api-server/0", 0, 0, len(document), 1, (spec,))
+    header = ChunkHeader("r", 0, "client->thinker", "api-server/0", 0, 0, len(document), 1, (spec,))
     edge.add(Chunk(header, {"messages": document}))
     edge.ended = True
     params = RequestParams(sampling=SamplingParams(**{"temperature": 0.0, "max_tokens": 30, **sampling}))

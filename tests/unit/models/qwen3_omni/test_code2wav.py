@@ -39,7 +39,7 @@ class Served:
 
     def push(self, name: str, codes: np.ndarray, *, ends: bool = False) -> None:
         if name not in self.requests:
-            edge = EdgeInput(EDGE)
+            edge = EdgeInput()
             request = StageRequest(name, 0, "chat", RequestParams(), {"talker": edge}, frozenset(), True)
             self.requests[name], self.pcm[name] = request, b""
             self.engine.add(request)

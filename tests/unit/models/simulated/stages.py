@@ -64,7 +64,7 @@ class Stage:
         self, request_id: str, sampling: SamplingParams | None = None, *, is_final: bool = True, hands_off: bool = True
     ) -> EdgeInput:
         """Bind a request; it enters the engine with its first rows, by `give`."""
-        edge = EdgeInput(f"{self.producer}->{self.spec.name}")
+        edge = EdgeInput()
         params = RequestParams(sampling=sampling or SamplingParams())
         consumers = self._consumers if hands_off else frozenset()
         self.request = StageRequest(request_id, 0, "chat", params, {self.producer: edge}, consumers, is_final)
@@ -100,4 +100,4 @@ def give(edge: EdgeInput, rows: Arrays, whole: Arrays | None = None, *, ends: bo
     for array in arrays.values():
         array.flags.writeable = False
     edge.ended = ends
-    edge.add(Chunk(ChunkHeader("", 0, edge.edge, "", 0, rows=count, tensors=tuple(tensors)), arrays))
+    edge.add(Chunk(ChunkHeader("", 0, "", "", 0, rows=count, tensors=tuple(tensors)), arrays))

@@ -40,8 +40,10 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> GenerationEngine:
 def request_of(name: str, text: str, task: str = "speech") -> StageRequest:
     rows = np.frombuffer(text.encode(), np.uint8)
     tensors = (TensorSpec("text", "uint8", rows.shape, True),)
-    edge = EdgeInput("client->talker")
-    edge.add(Chunk(ChunkHeader(name, 0, edge.edge, "client", 0, rows=len(rows), tensors=tensors), {"text": rows}, 0))
+    edge = EdgeInput()
+    edge.add(
+        Chunk(ChunkHeader(name, 0, "client->talker", "client", 0, rows=len(rows), tensors=tensors), {"text": rows}, 0)
+    )
     edge.ended = True
     return StageRequest(name, 0, task, RequestParams(speech=SpeechParams()), {"client": edge}, frozenset(), False)
 

@@ -63,7 +63,7 @@ class Forgetful(Doubler):
 
 
 def request_of(name: str, codes: list[int] | None = None, *, ended: bool = True) -> StageRequest:
-    edge = EdgeInput("a->b")
+    edge = EdgeInput()
     request = StageRequest(name, 0, "task", RequestParams(), {"a": edge}, frozenset(), True)
     if codes is not None:
         feed(request, codes, ended=ended)

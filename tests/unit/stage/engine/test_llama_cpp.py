@@ -82,9 +82,9 @@ def delta_text(delta: object) -> str:
 
 def request_of(name: str, content: str, sampling: SamplingParams) -> StageRequest:
     document = np.frombuffer(msgspec.json.encode([{"role": "user", "content": content}]), np.uint8)
-    edge = EdgeInput("client->thinker")
+    edge = EdgeInput()
     tensors = (TensorSpec("messages", "uint8", document.shape, True),)
-    header = ChunkHeader(name, 0, edge.edge, "api-server/0", 0, rows=len(document), tensors=tensors)
+    header = ChunkHeader(name, 0, "client->thinker", "api-server/0", 0, rows=len(document), tensors=tensors)
     edge.add(Chunk(header, {"messages": document}))
     edge.ended = True
     return StageRequest(name, 0, "chat", RequestParams(sampling=sampling), {"client": edge}, frozenset(), True)

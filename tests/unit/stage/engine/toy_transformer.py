@@ -205,8 +205,8 @@ class Served:
         return self.engine._scheduler._pool.num_free
 
 
-def edge_of(producer: str, key: str, array: np.ndarray) -> EdgeInput:
-    edge = EdgeInput(f"{producer}->toy")
+def edge_of(key: str, array: np.ndarray) -> EdgeInput:
+    edge = EdgeInput()
     if len(array):
         push(edge, key, array)
     return edge
@@ -215,15 +215,15 @@ def edge_of(producer: str, key: str, array: np.ndarray) -> EdgeInput:
 def push(edge: EdgeInput, key: str, rows: np.ndarray) -> None:
     spec = TensorSpec(key, rows.dtype.name, rows.shape, True)
     first = edge.num_rows + edge.num_rows_taken
-    edge.add(Chunk(ChunkHeader("r", 0, edge.edge, "other/0", 0, first, len(rows), 0, (spec,)), {key: rows}))
+    edge.add(Chunk(ChunkHeader("r", 0, "other->toy", "other/0", 0, first, len(rows), 0, (spec,)), {key: rows}))
 
 
 def request_of(name: str, prompt: list[int], sampling: SamplingParams, *, streams: bool = False) -> StageRequest:
-    client = edge_of("client", "ids", np.array(prompt, np.int64))
+    client = edge_of("ids", np.array(prompt, np.int64))
     client.ended = True
     inputs = {"client": client}
     if streams:
-        inputs["upstream"] = EdgeInput("upstream->toy")
+        inputs["upstream"] = EdgeInput()
     return StageRequest(name, 0, "toy", RequestParams(sampling=sampling), inputs, frozenset(), True)
 
 
