@@ -12,6 +12,7 @@ import msgspec
 
 from antiphon.config.pipeline import PipelineSpec
 from antiphon.errors import AntiphonError, OverloadedError, ReplicaDiedError, RequestAbortedError
+from antiphon.ids import stage_of
 from antiphon.messages.control import (
     AbortRequest,
     Counter,
@@ -147,14 +148,23 @@ class Orchestrator:
 
     def expire(self, now_s: float) -> None:
         """Kill replicas that have not released a stopped request in time: they hang. Call it about once a second."""
+        hung: dict[str, str] = {}
         for request_id, since_s in list(self._ending_since_s.items()):
             if since_s is None:
                 self._ending_since_s[request_id] = now_s
             elif now_s - since_s > self._release_deadline_s:
                 self._ending_since_s[request_id] = now_s
-                for name in sorted(self._requests[request_id].unreleased):
-                    waited = f"has not released {request_id} in {self._release_deadline_s:g} s (timeouts.release_s)"
-                    self._kill(name, waited)
+                for name in self._last_holders(self._requests[request_id]):
+                    hung.setdefault(name, request_id)
+        for name, request_id in sorted(hung.items()):
+            waited = f"has not released {request_id} in {self._release_deadline_s:g} s (timeouts.release_s)"
+            self._kill(name, waited)
+
+    def _last_holders(self, state: RequestState) -> list[str]:
+        """The unreleased replicas without an unreleased consumer: a producer waits for what its consumer holds."""
+        stages = {stage_of(name) for name in state.unreleased}
+        waiting = {edge.producer for edge in self._pipeline.edges if edge.consumer in stages}
+        return [name for name in state.unreleased if stage_of(name) not in waiting]
 
     def report(self) -> None:
         """Pass the last report of every process, and the pools' own counts, to every api-server."""

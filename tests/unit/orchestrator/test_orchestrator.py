@@ -485,6 +485,22 @@ def test_a_replica_that_does_not_release_in_time_is_killed_and_its_death_ends_th
     assert bench.killed == ["code2wav/0"] and bench.orchestrator.num_open == 0
 
 
+def test_a_hung_replica_is_killed_once_and_its_producers_who_wait_for_it_are_not(bench: Bench) -> None:
+    for name in ("req-1", "req-2"):
+        bench.submit(name, "chat", TEXT, TEXT | AUDIO)
+        bench.orchestrator.handle(AbortRequest(name, "its client has gone"))
+        bench.release(name, "code2wav/0")
+    bench.orchestrator.expire(1_000.0)
+    bench.orchestrator.expire(1_001.0 + RELEASE_S)
+    assert bench.killed == ["talker/0"]
+    bench.orchestrator.process_ended("talker/0")
+    bench.release("req-1", "thinker/0")
+    bench.orchestrator.expire(1_002.0 + RELEASE_S)
+    assert bench.killed == ["talker/0"]
+    bench.orchestrator.expire(1_003.0 + 2 * RELEASE_S)
+    assert bench.killed == ["talker/0", "thinker/0"]
+
+
 def test_nothing_more_is_bound_to_a_replica_that_drains_and_it_leaves_with_its_last_request() -> None:
     bench = Bench().join("talker/0", "talker/1", "code2wav/0")
     bench.submit("req-1")
