@@ -32,6 +32,7 @@ from antiphon.messages import codec
 from antiphon.messages.bootstrap import Bootstrap
 from antiphon.messages.client import MAX_QUEUED_FRAMES, Addressed, OutputError, RawRows
 from antiphon.messages.control import (
+    STATS_INTERVAL_S,
     AbortRequest,
     Counter,
     PeerDied,
@@ -47,12 +48,11 @@ from antiphon.messages.control import (
 from antiphon.messages.error_info import to_error
 from antiphon.messages.payload import EntryPayload
 from antiphon.messages.tasks import TaskInput, has_media
-from antiphon.monitor.counters import lane_counters_as_list
+from antiphon.monitor.counters import lane_counters
 from antiphon.monitor.trace import open_trace
 from antiphon.transport.channel import ChannelFullError, Inlet, Outlet
 
 log = logging.getLogger(__name__)
-_WINDOW_S = 1.0
 _MAX_RESTARTS = 1
 """A request whose replica died is started once more; one that has met two deaths may be their cause."""
 
@@ -208,8 +208,7 @@ class EngineClient:
             "control_out": self._outlet.counters,
             "client": self._client_lane.counters,
         }
-        for lane, counters in lanes.items():
-            yield from lane_counters_as_list((("lane", lane), ("process", self.name)), counters)
+        yield from lane_counters(self.name, lanes)
         yield from self._lane_meter.counters(self.name)
         yield from self._sender.counters()
 
@@ -320,7 +319,7 @@ class EngineClient:
 
     def _report(self) -> None:
         """Every second: tell the orchestrator, and through it the other api-servers, what is counted here."""
-        self._timers["report"] = asyncio.get_running_loop().call_later(_WINDOW_S, self._report)
+        self._timers["report"] = asyncio.get_running_loop().call_later(STATS_INTERVAL_S, self._report)
         self._tell(StatsReport(self.name, tuple(self._own_counters())))
         self._lane_meter.close_window()
 

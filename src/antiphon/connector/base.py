@@ -73,14 +73,13 @@ class Connector(Protocol):
         """Open sockets and memory."""
 
     def put(self, peer: str, header: ChunkHeader, buffers: Sequence[np.ndarray]) -> bool:
-        """Take one chunk for the connector at address `peer`; `buffers` match `header.tensors` in order.
+        """Take one chunk for the connector at address `peer`; it leaves at the latest with `flush`.
 
-        It leaves at the latest with `flush`.
-
-        StageError if they do not, or if the payload is over `max_chunk_bytes`: only that request fails.
+        `buffers` match `header.tensors` in order, and may be reused after the call. StageError if they do not match, or
+        if the payload is over `max_chunk_bytes`: only that request fails.
 
         False if the credit does not suffice now: nothing was taken, try again after `get` has taken in credit.
-        A chunk without payload (a terminal marker) is never refused. Buffers may be reused after the call.
+        A chunk without payload (a terminal marker) is never refused.
         """
 
     def get(self) -> Chunk | None:

@@ -1,6 +1,6 @@
 """The client lane: what a stage says to the api-server that owns the request.
 
-In: a final stage's output. Out: ClientOutput messages, coalesced in one ClientFrame per step and api-server.
+In: a final stage's output. Out: ClientOutput messages, coalesced in ClientFrames.
 Does not know: HTTP, SSE, audio containers, or the stages between.
 """
 
@@ -97,7 +97,7 @@ class Addressed(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ClientFrame(msgspec.Struct, frozen=True):
-    """All outputs of one engine step for one api-server.
+    """What a replica sends an api-server at once: all outputs of a step for it, or of several very short steps.
 
     num_sent: outputs the replica has put on this lane for this api-server so far, with these. sent_s: monotonic time.
     """

@@ -165,8 +165,12 @@ class Counter(msgspec.Struct, frozen=True, array_like=True):
     value: float
 
 
+STATS_INTERVAL_S = 1.0
+"""How often every process reports what it has counted."""
+
+
 class StatsReport(msgspec.Struct, frozen=True, tag="stats"):
-    """Once per window, replica or api-server -> orchestrator -> api-servers: counters of one process, or of the pools.
+    """replica or api-server -> orchestrator -> api-servers: the counters of one process, or of the pools.
 
     Names are those of monitor/families.py.
     """

@@ -1,18 +1,18 @@
 """Counters as they travel in StatsReports: names and labels, the same in every process.
 
-In: counter owners' values. Out: lists of Counter. Does not know: who reads them.
+In: counter owners' values. Out: Counters. Does not know: who reads them.
 """
+
+from collections.abc import Iterator, Mapping
 
 from antiphon.messages.control import Counter
 from antiphon.transport.channel import LaneCounters
 
-Labels = tuple[tuple[str, str], ...]
 
-
-def lane_counters_as_list(labels: Labels, lane: LaneCounters) -> list[Counter]:
-    """The counters of one lane under the given labels."""
-    return [
-        Counter("lane_messages_total", labels, float(lane.num_messages)),
-        Counter("lane_bytes_total", labels, float(lane.num_bytes)),
-        Counter("lane_max_message_bytes", labels, float(lane.max_message_bytes)),
-    ]
+def lane_counters(process: str, lanes: Mapping[str, LaneCounters]) -> Iterator[Counter]:
+    """What `process` has sent or received on each of its lanes."""
+    for lane, counted in lanes.items():
+        labels = (("lane", lane), ("process", process))
+        yield Counter("lane_messages_total", labels, float(counted.num_messages))
+        yield Counter("lane_bytes_total", labels, float(counted.num_bytes))
+        yield Counter("lane_max_message_bytes", labels, float(counted.max_message_bytes))

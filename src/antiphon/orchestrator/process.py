@@ -8,9 +8,9 @@ import time
 
 from antiphon.messages import codec
 from antiphon.messages.bootstrap import Bootstrap
-from antiphon.messages.control import Counter, StatsReport
+from antiphon.messages.control import STATS_INTERVAL_S, Counter, StatsReport
 from antiphon.models.registry import load_pipeline
-from antiphon.monitor.counters import lane_counters_as_list
+from antiphon.monitor.counters import lane_counters
 from antiphon.monitor.factory import make_monitor
 from antiphon.monitor.loop_meter import LoopMeter
 from antiphon.orchestrator.admission import Admission
@@ -19,7 +19,6 @@ from antiphon.orchestrator.process_watch import ProcessWatch
 from antiphon.process import ChildProcess
 from antiphon.transport.channel import Inlet, Outlet, Poller
 
-_WINDOW_S = 1.0
 _MAX_MESSAGE_BYTES = 64 * 1024
 
 
@@ -88,12 +87,14 @@ class OrchestratorProcess:
         now_s = time.monotonic()
         if now_s < self._next_report_s:
             return
-        self._next_report_s = now_s + _WINDOW_S
-        process = ("process", ORCHESTRATOR)
-        counters = lane_counters_as_list((("lane", "control"), process), self._inlet.counters)
-        counters += lane_counters_as_list((("lane", "control_out"), process), self._outlet.counters)
-        counters += (Counter("uptime_s", (process,), self._loop_meter.uptime_s), *self._loop_meter.close_window())
-        self._orchestrator.handle(StatsReport(ORCHESTRATOR, tuple(counters)))
+        self._next_report_s = now_s + STATS_INTERVAL_S
+        lanes = {"control": self._inlet.counters, "control_out": self._outlet.counters}
+        counters = (
+            Counter("uptime_s", (("process", ORCHESTRATOR),), self._loop_meter.uptime_s),
+            *lane_counters(ORCHESTRATOR, lanes),
+            *self._loop_meter.close_window(),
+        )
+        self._orchestrator.handle(StatsReport(ORCHESTRATOR, counters))
         self._orchestrator.report()
         self._orchestrator.expire(now_s)
 

@@ -1,6 +1,6 @@
 """Output routing: each StageOutput goes to the lanes its model named, after a check against the declaration.
 
-In: StageOutputs, ends and failures per request. Out: chunks on bound edges, one ClientFrame per step and api-server.
+In: StageOutputs, ends and failures per request. Out: chunks on bound edges, ClientFrames.
 Does not know: models, scheduling, what an output means. It forwards; it never decides what goes where.
 """
 

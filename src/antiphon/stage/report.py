@@ -1,20 +1,18 @@
 """The once-a-second StatsReport of a replica: what the engine, the connector and the lanes have counted.
 
-In: owners of counters. Out: one small control message per window. Does not know: requests.
+In: owners of counters. Out: one small control message per STATS_INTERVAL_S. Does not know: requests.
 """
 
 import time
 from collections.abc import Callable, Iterator
 
 from antiphon.connector.base import Connector
-from antiphon.messages.control import Counter, StatsReport
-from antiphon.monitor.counters import lane_counters_as_list
+from antiphon.messages.control import STATS_INTERVAL_S, Counter, StatsReport
+from antiphon.monitor.counters import lane_counters
 from antiphon.monitor.distribution import DURATION_BUCKETS_S, Distribution
 from antiphon.monitor.edge_counters import connector_counters
 from antiphon.stage.engine.base import StageEngine
 from antiphon.transport.channel import LaneCounters, Outlet
-
-_WINDOW_S = 1.0
 
 
 class StatisticsReporter:
@@ -49,10 +47,10 @@ class StatisticsReporter:
         self._queue_times.observe(duration_s)
 
     def report_if_due(self, num_bound: int) -> None:
-        """Send a report if the window is over."""
+        """Send a report if one is due."""
         now_s = time.monotonic()
         if now_s >= self._next_s:
-            self._next_s = now_s + _WINDOW_S
+            self._next_s = now_s + STATS_INTERVAL_S
             self._outlet.send(self._orchestrator_address, StatsReport(self._replica, self._counters(num_bound)))
 
     def _counters(self, num_bound: int) -> tuple[Counter, ...]:
@@ -64,7 +62,7 @@ class StatisticsReporter:
             *self._queue_times.counters("queue_seconds", label),
             *self._outputs(),
             *connector_counters(self._replica, self._connector.statistics()),
-            *self._lane_counters(),
+            *lane_counters(self._replica, self._lanes),
         )
 
     def _engine_counters(self) -> Iterator[Counter]:
@@ -85,7 +83,3 @@ class StatisticsReporter:
         if engine.meter is not None:
             yield from engine.meter.durations.counters("step_duration_seconds", label)
             yield from engine.meter.batch_sizes.counters("batch_size", label)
-
-    def _lane_counters(self) -> Iterator[Counter]:
-        for lane, lane_counters in self._lanes.items():
-            yield from lane_counters_as_list((("lane", lane), ("process", self._replica)), lane_counters)
