@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,6 +51,16 @@ def start_server(*arguments: str) -> Server:
                 break
     process.kill()
     raise AssertionError(f"the server did not start (exit code {process.wait()}): {printed}")
+
+
+def eventually(check: Callable[[], bool], timeout_s: float = 15.0) -> bool:
+    """True as soon as `check` is; False if it is not in time. What counters say takes a second to arrive."""
+    deadline_s = time.monotonic() + timeout_s
+    while not check():
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 @pytest.fixture(scope="module")

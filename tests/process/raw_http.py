@@ -8,10 +8,8 @@ import json
 import re
 import select
 import socket
-import time
-from collections.abc import Callable
 
-from tests.process.conftest import Server
+from tests.process.conftest import Server, eventually
 
 HELD = (
     "http_requests_open",
@@ -35,15 +33,6 @@ def gauges(server: Server) -> dict[str, float]:
         sums[name] = sums.get(name, 0.0) + float(value)
     connection.close()
     return sums
-
-
-def eventually(check: Callable[[], bool], timeout_s: float = 15.0) -> bool:
-    deadline_s = time.monotonic() + timeout_s
-    while not check():
-        if time.monotonic() > deadline_s:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def assert_nothing_is_held(server: Server, timeout_s: float = 5.0) -> None:

@@ -4,8 +4,6 @@ import os
 import re
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -61,15 +59,6 @@ def run_directory(server: Server) -> Path:
     pid_files = Path(os.environ["ANTIPHON_RUNTIME_DIR"]).glob("antiphon-*/orchestrator.pid")
     (found,) = (path.parent for path in pid_files if int(path.read_text().split()[0]) == orchestrator)
     return found
-
-
-def eventually(check: Callable[[], bool], timeout_s: float = 15.0) -> bool:
-    deadline_s = time.monotonic() + timeout_s
-    while not check():
-        if time.monotonic() > deadline_s:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def ask(server: Server, text: str) -> httpx.Response:

@@ -11,8 +11,8 @@ import pytest
 from antiphon.bench.chaos.actions import Ask, Door, Form, Manner
 from antiphon.bench.chaos.answer import End, Expected, Outcome
 from antiphon.bench.chaos.client import HttpDoor, outcome_of
-from tests.process.conftest import Server, start_server
-from tests.process.relay_server import children, eventually, metric
+from tests.process.conftest import Server, eventually, start_server
+from tests.process.relay_server import children, metric
 
 NUM_WARM, NUM_ALL = 200, 2_000
 NUM_AT_ONCE = 24

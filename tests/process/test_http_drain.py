@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.process.conftest import Server, start_server
-from tests.process.raw_http import RawRequest, eventually, gauges
+from tests.process.conftest import Server, eventually, start_server
+from tests.process.raw_http import RawRequest, gauges
 
 CHAT = "/v1/chat/completions"
 DRAIN_S = 2.0

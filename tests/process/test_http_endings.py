@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from antiphon.models.simulated.voice_values import spoken
-from tests.process.conftest import Server, start_server
-from tests.process.raw_http import RawRequest, assert_nothing_is_held, eventually, gauges
+from tests.process.conftest import Server, eventually, start_server
+from tests.process.raw_http import RawRequest, assert_nothing_is_held, gauges
 
 CHAT = "/v1/chat/completions"
 FIRST_ROWS = 60

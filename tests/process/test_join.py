@@ -11,14 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.conftest import Server, start_server
+from tests.process.conftest import Server, eventually, start_server
 from tests.process.relay_server import (
     SLOW_TEXT,
     alive,
     answer,
     child,
     children,
-    eventually,
     metric,
     run_directory,
 )

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.process.conftest import Server, start_server
+from tests.process.conftest import Server, eventually, start_server
 from tests.process.relay_server import (
     CHILDREN,
     SLOW_TEXT,
@@ -20,7 +20,6 @@ from tests.process.relay_server import (
     ask,
     children,
     cmdline,
-    eventually,
     metric,
     run_directory,
     run_serve,

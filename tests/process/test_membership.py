@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from antiphon.models.simulated.voice_values import spoken
-from tests.process.conftest import Server, start_server
-from tests.process.relay_server import children, eventually, metric
+from tests.process.conftest import Server, eventually, start_server
+from tests.process.relay_server import children, metric
 
 PATIENCE_S = 30.0
 LONG = "A sentence that goes on for quite some time, and then for some more. " * 120

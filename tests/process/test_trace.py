@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 
 from antiphon import Engine
-from tests.process.conftest import Server, start_server
-from tests.process.test_launcher import children, eventually
+from tests.process.conftest import Server, eventually, start_server
+from tests.process.relay_server import children
 
 STAGES = ("thinker/0", "talker/0", "code2wav/0")
 

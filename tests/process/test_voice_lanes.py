@@ -3,10 +3,11 @@
 import re
 import socket
 import time
-from collections.abc import Callable
 
 import httpx
 import pytest
+
+from tests.process.conftest import eventually
 
 FIVE_WORDS = "The sea is very deep."
 FIVE_HUNDRED_WORDS = " ".join([FIVE_WORDS] * 100)
@@ -26,16 +27,6 @@ def metric(http: httpx.Client, name: str) -> dict[str, float]:
     """Labels (as written) -> value of one metric."""
     found = [_SAMPLE.match(line) for line in http.get("/metrics").text.splitlines()]
     return {match[2] or "": float(match[3]) for match in found if match and match[1] == f"antiphon_{name}"}
-
-
-def eventually(check: Callable[[], bool], timeout_s: float = 10.0) -> bool:
-    """True as soon as `check` is: counters reach the api-server once a second."""
-    deadline_s = time.monotonic() + timeout_s
-    while not check():
-        if time.monotonic() > deadline_s:
-            return False
-        time.sleep(0.1)
-    return True
 
 
 def settled(http: httpx.Client) -> float:
