@@ -16,7 +16,8 @@ from antiphon.bench.jobs import DECODE_SAMPLE, ENCODE, Job
 from antiphon.bench.measures import Sample
 from antiphon.errors import ConfigError
 
-_SERVED = re.compile(r" is served at http://([^\s:]+):(\d+)")
+SERVED = re.compile(r" is served at http://([^\s:]+):(\d+)")
+"""What `antiphon serve` prints when it serves: host and port."""
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _STOP_TIMEOUT_S = 30.0
 
@@ -39,7 +40,7 @@ class BenchServer:
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            if served := _SERVED.search(line):
+            if served := SERVED.search(line):
                 self.host, self.port = served.group(1), int(served.group(2))
                 return self
         raise ConfigError([f"the server did not start (exit code {self._process.wait()}); its error is above"])

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import IO
 
 from antiphon.bench.chaos.census import Process, processes_of
+from antiphon.bench.processes import SERVED
 from antiphon.errors import ConfigError, StageError
 from antiphon.ids import stage_of
 
-_SERVED = re.compile(r" is served at http://([^\s:]+):(\d+)")
 _SAMPLE = re.compile(r"^antiphon_(\w+?)(?:\{(.*)\})? (\S+)$")
 _START_TIMEOUT_S = 60.0
 _HTTP_TIMEOUT_S = 5.0
@@ -56,7 +56,7 @@ class ChaosServer:
         assert self._process.stdout is not None
         async with asyncio.timeout(_START_TIMEOUT_S):
             line = (await self._process.stdout.readline()).decode()
-        served = _SERVED.search(line)
+        served = SERVED.search(line)
         if served is None:
             raise ConfigError([f"the server did not start (exit code {await self._process.wait()}); see its log"])
         self.host, self.port = served.group(1), int(served.group(2))

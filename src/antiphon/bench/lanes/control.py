@@ -14,7 +14,7 @@ import msgspec
 from antiphon.bench.lanes.bare import BareChain
 from antiphon.bench.lanes.effort import Deadline, Effort, at_most
 from antiphon.bench.lanes.emitting import Emitters
-from antiphon.bench.lanes.orchestrated import STAGES, OrchestratorBench, life_of, ready, submit
+from antiphon.bench.lanes.orchestrated import MESSAGES_PER_REQUEST, OrchestratorBench, life_of, ready, submit
 from antiphon.bench.measures import Bound, Goal, Row
 from antiphon.bench.processes import children_of, exact_cpu_s, name_of
 from antiphon.errors import StageError
@@ -23,7 +23,6 @@ from antiphon.models.simulated.emitter_pipeline import THREE, EmitterPlan, Heard
 from antiphon.orchestrator.admission import Admission
 from antiphon.orchestrator.orchestrator import ORCHESTRATOR, Orchestrator
 
-_NUM_IN, _NUM_OUT = 1 + 2 * len(STAGES), 2 + len(STAGES)
 _TOKENS = (10, 1000)
 _IDLE_S = 2.0
 _UNIT = "msg/s"
@@ -35,13 +34,11 @@ class _EncodingOutlet:
     def __init__(self) -> None:
         self._encoder = msgspec.msgpack.Encoder()
         self.said: list[msgspec.Struct] = []
-        self.num_sent = 0
 
     def send(self, address: str, message: msgspec.Struct) -> None:
         """Encode it."""
         self._encoder.encode(message)
         self.said.append(message)
-        self.num_sent += 1
 
     def forget(self, address: str) -> None:
         """Nothing is connected."""
@@ -91,14 +88,13 @@ def _in_process(effort: Effort) -> tuple[float, float, float]:
     names = [f"req-{number:016x}" for number in range(effort.num_control)]
     heard = [encode(message) for name in names for message in (submit(name), *life_of(name, 0))]
     outlet.said.clear()
-    outlet.num_sent = 0
     began_s = time.perf_counter()
     for raw in heard:
         orchestrator.handle(TO_ORCHESTRATOR.decode(raw))
     taken_s = time.perf_counter() - began_s
-    num_messages = (_NUM_IN + _NUM_OUT) * len(names)
-    if len(heard) + outlet.num_sent != num_messages or orchestrator.num_open:
-        raise StageError(f"{len(heard)} messages in and {outlet.num_sent} out, expected {num_messages} together")
+    num_messages = MESSAGES_PER_REQUEST * len(names)
+    if len(heard) + len(outlet.said) != num_messages or orchestrator.num_open:
+        raise StageError(f"{len(heard)} messages in and {len(outlet.said)} out, expected {num_messages} together")
     began_s = time.perf_counter()
     for raw in heard:
         TO_ORCHESTRATOR.decode(raw)

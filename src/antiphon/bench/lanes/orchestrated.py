@@ -33,6 +33,8 @@ from antiphon.transport.address import RunDirectory
 from antiphon.transport.channel import Inlet, Outlet, Poller
 
 STAGES = tuple(stage.name for stage in THREE.stages)
+MESSAGES_PER_REQUEST = 3 + 3 * len(STAGES)
+"""SubmitRequest, RequestAccepted, RequestReleased; for each stage a StartRequest and two StageEvents."""
 _API_SERVER = "bench"
 _REFERENCE = "antiphon.models.simulated.emitter_pipeline:THREE"
 _NUM_INFLIGHT = 64
@@ -128,7 +130,7 @@ class OrchestratorBench:
             if not num_new:
                 poller.wait(_WAIT_S)
         rate = self._num_messages / (time.perf_counter() - began_s)
-        expected = num_requests * (3 + 3 * len(STAGES))
+        expected = num_requests * MESSAGES_PER_REQUEST
         if self._num_messages != expected:
             raise StageError(f"{self._num_messages} control messages for {num_requests} requests, expected {expected}")
         return rate
