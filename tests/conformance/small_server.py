@@ -53,7 +53,7 @@ from antiphon.stage.report import StatisticsReporter
 from antiphon.stage.scheduler.generation import GenerationScheduler
 from antiphon.stage.spans import StageSpans
 from antiphon.transport.address import RunDirectory
-from antiphon.transport.channel import FrameInlet, Inlet, Outlet
+from antiphon.transport.channel import ChannelFullError, FrameInlet, Inlet, Outlet
 from tests.conformance.row_models import Fault, RowFrontend, RowModel
 
 PATIENCE_S = 10.0
@@ -92,13 +92,16 @@ CONNECTORS = {"inproc": 2, "shm": 1024}
 
 
 class RecordingOutlet(Outlet):
-    """A real outlet that also keeps what it sent."""
+    """A real outlet that also keeps what it sent, and can be full."""
 
     def __init__(self) -> None:
         super().__init__()
         self.sent: list[msgspec.Struct] = []
+        self.is_full = False
 
     def send(self, address: str, message: msgspec.Struct) -> None:
+        if self.is_full:
+            raise ChannelFullError(f"{address} does not read")
         if not isinstance(message, StatsReport):
             self.sent.append(message)
         super().send(address, message)

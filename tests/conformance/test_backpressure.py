@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from antiphon.config.pipeline import WHOLE
-from antiphon.errors import HandoffTimeoutError, OverloadedError
+from antiphon.errors import HandoffTimeoutError, OverloadedError, StageError
 from tests.conformance.row_models import TOPOLOGIES, Fault, expected
 from tests.conformance.small_server import CONNECTORS, MODES, Settings, SmallServer, small_server
 
@@ -134,6 +134,26 @@ def test_a_client_that_does_not_read_is_bounded_in_bytes_and_then_aborted() -> N
             with pytest.raises(OverloadedError, match="the client does not read"):
                 async for _ in stream:
                     pass
+            await server.assert_idle()
+
+    asyncio.run(run())
+
+
+def test_a_request_whose_end_does_not_fit_on_the_client_lane_fails_at_once_and_its_stage_lives() -> None:
+    """All of it is made in one step, so nothing but the lost end is left of it in the stage."""
+
+    async def run() -> None:
+        async with small_server(TOPOLOGIES["one stage"], Settings(num_rows_per_step=8)) as server:
+            (replica,) = server.replicas.values()
+            replica.client_lane.is_full = True
+            lost = await server.submit([1, 2, 3])
+            await server.until_over(lost)
+            error = server.heard[lost].outcome
+            assert isinstance(error, StageError) and "does not read" in error.message
+            replica.client_lane.is_full = False
+            other = await server.submit([1, 2, 3])
+            await server.until_over(other)
+            assert server.heard[other].outcome == "finished"
             await server.assert_idle()
 
     asyncio.run(run())

@@ -60,6 +60,8 @@ class OutputRouter:
         """Those with rows or an end that are not sent: the others have nothing to flush."""
         self._deadlines_s = deadlines_s
         self._frames: defaultdict[str, list[Addressed]] = defaultdict(list)
+        self._unsaid: set[str] = set()
+        """Requests whose end for the client waits in a frame."""
         self._meter = OutputMeter(tuple(plans))
         self._failed: dict[str, AntiphonError] = {}
         self._was_waiting = False
@@ -134,6 +136,7 @@ class OutputRouter:
             except ChannelFullError as error:
                 self._lose(outputs, error)
         self._frames.clear()
+        self._unsaid.clear()
 
     def failures(self, now_s: float) -> dict[str, AntiphonError]:
         """Request -> why it cannot go on: rows that cannot travel, no credit in deadline_s, a full client lane."""
@@ -150,7 +153,10 @@ class OutputRouter:
             for cursor in route.cursors.values():
                 if cursor.target.address == address:
                     cursor.abandon()
+            if route.start.client_address == client_address:
+                route.client_ended = True
         self._connector.forget_peer(address)
+        self._frames.pop(client_address, None)  # sent, it would open a connection that nothing closes
         self._outlet.forget(client_address)
         self._meter.close_lane(client_address)
 
@@ -159,7 +165,9 @@ class OutputRouter:
         return self._meter.counters(self._replica, self._connector.statistics().oldest_unreleased_s)
 
     def is_drained(self, request_id: str) -> bool:
-        """True if every lane has ended and no consumer holds anything of it."""
+        """True if every lane has ended, all that failed here is told, and no consumer holds anything of it."""
+        if request_id in self._unsaid or request_id in self._failed:
+            return False
         route = self._routes[request_id]
         closed = route.client_ended and all(cursor.is_closed for cursor in route.cursors.values())
         return closed and self._connector.num_held(request_id) == 0
@@ -177,6 +185,7 @@ class OutputRouter:
     def _end_client(self, route: _Route, end: OutputEnd | OutputError) -> None:
         if not route.client_ended:
             self._to_client(route, end)
+            self._unsaid.add(route.start.request_id)
             route.client_ended = True
 
     def _to_client(self, route: _Route, output: ClientOutput) -> None:

@@ -354,6 +354,33 @@ def test_an_api_server_that_does_not_read_fails_the_requests_whose_outputs_are_l
     assert bench.router.failures(0.0) == {}
 
 
+def test_a_request_is_not_drained_before_its_end_has_left_or_its_loss_is_told(bench: Bench) -> None:
+    for name in ("req-1", "req-2"):
+        bench.open(name, consumers=())
+        bench.router.route(name, StageOutput(finished=True))
+        bench.router.flush()
+        assert not bench.router.is_drained(name), "its end waits in a frame"
+        bench.outlet.is_full = name == "req-2"
+        bench.router.send()
+    assert bench.router.is_drained("req-1")
+    assert not bench.router.is_drained("req-2"), "its end is lost, and nobody knows"
+    assert list(bench.router.failures(0.0)) == ["req-2"]
+    assert bench.router.is_drained("req-2")
+
+
+def test_nothing_is_sent_to_an_api_server_that_has_died(bench: Bench) -> None:
+    """A message to its address would open a connection again, and nothing would close that."""
+    bench.open("req-1", consumers=(), client="ipc://gone")
+    bench.open("req-2", consumers=())
+    for name in ("req-1", "req-2"):
+        bench.router.fail(name, StageError("stopped"))
+    bench.router.forget_peer("ipc://gone-chunks", "ipc://gone")
+    bench.router.fail("req-1", StageError("stopped"))
+    bench.flush()
+    assert [address for address, _ in bench.outlet.sent] == ["ipc://api"]
+    assert bench.router.is_drained("req-1") and bench.router.is_drained("req-2")
+
+
 def test_a_wait_for_credit_has_a_deadline_and_its_error_names_edge_chunk_replica_and_setting() -> None:
     bench = Bench(arena_bytes=256)
     bench.open("req-1", consumers=("drawer",), client="")
