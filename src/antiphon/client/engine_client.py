@@ -129,9 +129,10 @@ class EngineClient:
         self._report()
 
     async def close(self) -> None:
-        """Abort what is open and close every socket."""
-        for opened in list(self._open.values()):
-            await opened.stream.aclose()
+        """Abort what is open and close every socket. Who still reads a stream gets ReplicaDiedError, not an end."""
+        for request_id, opened in list(self._open.items()):
+            if not opened.stream.ended:
+                self._abort(request_id, "its client is closing")
         self.fail_all(ReplicaDiedError("the server is shutting down"))
         for timer in self._timers.values():
             timer.cancel()

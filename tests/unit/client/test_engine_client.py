@@ -236,7 +236,8 @@ async def test_closing_the_client_aborts_what_is_open_and_fails_what_waits(stage
     await stage.close_client()
     with pytest.raises(ReplicaDiedError, match="shutting down"):
         await submitting
-    assert await outcome(stream) == ([], None)
+    stopped, error = await outcome(stream)
+    assert stopped == [] and isinstance(error, ReplicaDiedError), "an answer that was cut off has not ended"
     assert stage.client.num_open == 0
     assert len([await stage.hears(AbortRequest), await stage.hears(AbortRequest)]) == 2
 
