@@ -7,8 +7,8 @@ import secrets
 from typing import NewType
 
 RequestId = NewType("RequestId", str)
-ReplicaId = NewType("ReplicaId", str)
-"""`talker/1`: the spelling used in logs, `ps`, metrics and errors."""
+ORCHESTRATOR = "orchestrator"
+"""What the orchestrator's process is called, where a replica is called `talker/1`."""
 
 
 def new_request_id() -> RequestId:
@@ -16,9 +16,9 @@ def new_request_id() -> RequestId:
     return RequestId(f"req-{secrets.token_hex(8)}")
 
 
-def replica_id(stage: str, index: int) -> ReplicaId:
-    """`replica_id("talker", 1) == "talker/1"`."""
-    return ReplicaId(f"{stage}/{index}")
+def replica_id(stage: str, index: int) -> str:
+    """`replica_id("talker", 1) == "talker/1"`: the spelling used in logs, `ps`, metrics and errors."""
+    return f"{stage}/{index}"
 
 
 def stage_of(replica: str) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from antiphon.config.deploy import DeployConfig, MonitorDeploy
 from antiphon.config.pipeline import Modality
-from antiphon.ids import replica_id
+from antiphon.ids import ORCHESTRATOR, replica_id
 from antiphon.messages.bootstrap import Bootstrap
 from antiphon.messages.control import Counter, Ready, StageEvent, StageEventKind, StatsReport, SubmitRequest
 from antiphon.messages.params import RequestParams
@@ -105,7 +105,7 @@ class _Side:
         self._address = f"ipc://{folder}/orchestrator"
         config = DeployConfig("sim-voice", monitor=MonitorDeploy(enabled=enabled))
         self.process = OrchestratorProcess(
-            Bootstrap("orchestrator", "sim-voice", config, str(folder), self._address, self._address)
+            Bootstrap(ORCHESTRATOR, "sim-voice", config, str(folder), self._address, self._address)
         )
         self.process.startup()
         self._outlet = Outlet()

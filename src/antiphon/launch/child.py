@@ -10,11 +10,13 @@ import signal
 import subprocess
 import sys
 import time
+from enum import StrEnum
 from pathlib import Path
 
 import msgspec
 
 from antiphon.errors import ConfigError
+from antiphon.ids import ORCHESTRATOR
 from antiphon.launch.pid_file import write_pid_file
 from antiphon.messages.bootstrap import Bootstrap
 from antiphon.transport.address import RunDirectory
@@ -23,13 +25,21 @@ _NO_STATUS = "it ended before it was ready; see its log"
 _END_S = 5.0
 
 
+class Module(StrEnum):
+    """What a process of a server runs."""
+
+    ORCHESTRATOR = "antiphon.orchestrator"
+    STAGE = "antiphon.stage"
+    API_SERVER = "antiphon.server"
+
+
 class Child:
     """Owns one process of a server, and each process that takes its place, with the reading end of its status pipe.
 
     Every start has socket addresses of its own: what waits for a dead process never reaches the next one.
     """
 
-    def __init__(self, module: str, name: str, python: str = "") -> None:
+    def __init__(self, module: Module, name: str, python: str = "") -> None:
         self.name = name
         self.module = module
         self.python = python or sys.executable
@@ -137,7 +147,7 @@ class Child:
 def bootstrap_of(server: Bootstrap, name: str, start: int = 0, listen_fd: int = -1) -> Bootstrap:
     """The bootstrap of the process called `name` at its start number `start`, from any other of the same server."""
     directory = RunDirectory(Path(server.run_directory))
-    if name == "orchestrator":  # the one that everybody speaks to; it is never started twice
+    if name == ORCHESTRATOR:  # the one that everybody speaks to; it is never started twice
         return msgspec.structs.replace(server, name=name, control_address=server.orchestrator_address)
     return msgspec.structs.replace(
         server,

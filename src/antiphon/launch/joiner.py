@@ -15,14 +15,13 @@ import msgspec
 
 from antiphon.config.resolve import Deployment, Setting, change
 from antiphon.errors import AntiphonError, ConfigError, ReplicaDiedError
-from antiphon.ids import replica_id, stage_of
-from antiphon.launch.child import Child, wait_any
+from antiphon.ids import ORCHESTRATOR, replica_id, stage_of
+from antiphon.launch.child import Child, Module, wait_any
 from antiphon.launch.pid_file import LivingProcess, find_process, living_names
 from antiphon.messages.bootstrap import Bootstrap
 from antiphon.models.registry import load_pipeline
 from antiphon.transport.address import RunDirectory
 
-_STAGE = "antiphon.stage"
 _END_S = 5.0
 _MAX_INDEX = 10_000
 
@@ -40,11 +39,11 @@ class RunningServer:
         """The server whose run directory is at `address`; ConfigError if there is none."""
         directory = RunDirectory(Path(address).resolve())
         try:
-            bootstrap = Bootstrap.read(str(directory.file("orchestrator", "json")))
+            bootstrap = Bootstrap.read(str(directory.file(ORCHESTRATOR, "json")))
         except (OSError, msgspec.DecodeError) as error:
             problem = "is not the run directory of a server" if directory.path.exists() else "does not exist (any more)"
             raise ConfigError([f"{address} {problem}; `antiphon serve` logs its own when it serves"]) from error
-        orchestrator = find_process(directory, "orchestrator")
+        orchestrator = find_process(directory, ORCHESTRATOR)
         if orchestrator is None:
             raise ConfigError([f"the server of {address} has ended"])
         return cls(directory, bootstrap, orchestrator)
@@ -95,7 +94,7 @@ class Joiner:
 
     def start(self) -> None:
         """Take the next name that was never used, and start the replica. Call it from a thread that stays."""
-        child = Child(_STAGE, self._take_name(), self._config.stages[self._stage].python)
+        child = Child(Module.STAGE, self._take_name(), self._config.stages[self._stage].python)
         child.start(msgspec.structs.replace(self._server.bootstrap, config=self._config))
         self._child = child
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from antiphon import env
 from antiphon.config.resolve import Deployment
 from antiphon.errors import ConfigError
-from antiphon.ids import replica_id
-from antiphon.launch.child import Child, bootstrap_of, wait_any
+from antiphon.ids import ORCHESTRATOR, replica_id
+from antiphon.launch.child import Child, Module, bootstrap_of, wait_any
 from antiphon.launch.cleaner import Cleaner
 from antiphon.launch.pid_file import LivingProcess, find_process, living_names
 from antiphon.launch.restarts import Restarts
@@ -25,7 +25,6 @@ log = logging.getLogger(__name__)
 _END_S = 5.0
 _POLL_S = 0.2
 _END_POLL_S = 0.05
-_ORCHESTRATOR, _STAGE, _API_SERVER = "antiphon.orchestrator", "antiphon.stage", "antiphon.server"
 
 
 class Launcher:
@@ -65,7 +64,7 @@ class Launcher:
         self._directory = RunDirectory.create(env.runtime_dir())
         self._cleaner = Cleaner(self._directory.path)
         self._cleaner.start()
-        address = self._directory.address("orchestrator")
+        address = self._directory.address(ORCHESTRATOR)
         self._server = Bootstrap(
             name="launcher",
             pipeline=self._deployment.reference,
@@ -118,13 +117,13 @@ class Launcher:
         Then the replicas, those that have joined from outside too. The orchestrator goes last: replicas ask it before
         they leave. Every process gets SIGTERM, and SIGKILL 5 s after its time is up.
         """
-        self._end(self._running(_API_SERVER), self._deployment.config.timeouts.drain_s + _END_S)
+        self._end(self._running(Module.API_SERVER), self._deployment.config.timeouts.drain_s + _END_S)
         joined = self._joined_replicas()
         for process in joined:
             process.signal(signal.SIGTERM)
-        self._end(self._running(_STAGE), _END_S)
+        self._end(self._running(Module.STAGE), _END_S)
         self._end_joined(joined)
-        for child in self._running(_ORCHESTRATOR):
+        for child in self._running(Module.ORCHESTRATOR):
             child.signal(signal.SIGTERM)
             child.wait(_END_S + self._monitor_write_s())
             self._kill(child)
@@ -136,15 +135,6 @@ class Launcher:
         if self._cleaner is not None:
             self._cleaner.stop()
             self._cleaner = None
-
-    def _write_trace(self, directory: RunDirectory) -> None:
-        if self._trace is None:
-            return
-        try:
-            num_spans = write_chrome_trace(directory, self._trace)
-            log.info("%d spans of requests are in %s; open it in https://ui.perfetto.dev", num_spans, self._trace)
-        except OSError as error:
-            log.error("the trace could not be written: %s: %s", self._trace, error.strerror)
 
     def hurry(self) -> None:
         """Wait for no request: kill api-servers and replicas. Safe to call from a signal handler while `stop` runs."""
@@ -161,7 +151,7 @@ class Launcher:
         return self._server
 
     def _start(self, child: Child) -> None:
-        child.start(self._bootstrap, self._listen_fd if child.module == _API_SERVER else -1)
+        child.start(self._bootstrap, self._listen_fd if child.module is Module.API_SERVER else -1)
         self._restarts.started(child.name, child.started_s)
 
     def _restart(self, child: Child) -> str:
@@ -187,9 +177,9 @@ class Launcher:
             if self._is_late(child):
                 child.kill(f"it was not ready in timeouts.startup_s = {self._deployment.config.timeouts.startup_s:g} s")
             return ""
-        if child.name == "orchestrator":
+        if child.module is Module.ORCHESTRATOR:
             return f"the orchestrator died: {reason}"
-        if child.module == _STAGE and ((child.is_ready and reason == "exit code 0") or reason == "SIGTERM"):
+        if child.module is Module.STAGE and ((child.is_ready and reason == "exit code 0") or reason == "SIGTERM"):
             log.info("%s has left: it was told to (%s); it is not started again", child.name, reason)
             self._children.remove(child)
             return ""
@@ -198,8 +188,8 @@ class Launcher:
             log.error("%s died (%s); %s", child.name, reason, self._restarts.describe(child.name, now_s))
         return problem
 
-    def _running(self, module: str) -> list[Child]:
-        return [child for child in self._children if child.module == module]
+    def _running(self, module: Module) -> list[Child]:
+        return [child for child in self._children if child.module is module]
 
     def _monitor_write_s(self) -> float:
         """How long the orchestrator's monitor may write its file at the end."""
@@ -226,11 +216,20 @@ class Launcher:
             child.wait(_END_S)
         child.close()
 
+    def _write_trace(self, directory: RunDirectory) -> None:
+        if self._trace is None:
+            return
+        try:
+            num_spans = write_chrome_trace(directory, self._trace)
+            log.info("%d spans of requests are in %s; open it in https://ui.perfetto.dev", num_spans, self._trace)
+        except OSError as error:
+            log.error("the trace could not be written: %s: %s", self._trace, error.strerror)
+
     def _joined_replicas(self) -> list[LivingProcess]:
         """The replicas that `antiphon join` has added: their launcher is another process."""
         if self._directory is None:
             return []
-        own = {child.name for child in self._children} | {"orchestrator"}
+        own = {child.name for child in self._children} | {ORCHESTRATOR}
         names = [name for name in living_names(self._directory) if name not in own]
         return [process for name in names if (process := find_process(self._directory, name)) is not None]
 
@@ -244,12 +243,12 @@ class Launcher:
 
     def _make_children(self) -> list[Child]:
         config = self._deployment.config
-        children = [Child(_ORCHESTRATOR, "orchestrator")]
+        children = [Child(Module.ORCHESTRATOR, ORCHESTRATOR)]
         for stage in self._stages:
             for index in range(config.stages[stage].replicas):
-                children.append(Child(_STAGE, replica_id(stage, index), config.stages[stage].python))
+                children.append(Child(Module.STAGE, replica_id(stage, index), config.stages[stage].python))
         if self._listen_fd >= 0:
-            children += [Child(_API_SERVER, f"api-server/{index}") for index in range(config.server.api_servers)]
+            children += [Child(Module.API_SERVER, f"api-server/{index}") for index in range(config.server.api_servers)]
         return children
 
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from antiphon.ids import ORCHESTRATOR
 from antiphon.monitor.families import PREFIX
 from antiphon.monitor.verdict import Load, ReplicaLoad, stages_in_order
 
 SILENT_S = 2.5
 """A replica reports once a second unless its loop is in a step. After this long without, it counts as busy in one."""
 _FROM_CLIENT = "client->"
-_ORCHESTRATOR = "orchestrator"
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def live_view(before: Reading, after: Reading) -> LiveView:
     """What happened between two readings of one server; producers before their consumers."""
     pair = _Pair(before, after)
     view = LiveView(
-        loop_busy=min(1.0, pair.rate("loop_busy_seconds_total", _ORCHESTRATOR)),
+        loop_busy=min(1.0, pair.rate("loop_busy_seconds_total", ORCHESTRATOR)),
         loop_lag_s=_most(after, "loop_lag_seconds"),
         requests_inflight=pair.mean("requests_inflight"),
         requests_queued=pair.mean("requests_queued"),
@@ -177,7 +177,7 @@ class _Pair:
 
     def rate(self, metric: str, process: str, **labels: str) -> float:
         """Of a counter of `process`, per second of its own clock; one that has started meanwhile counts from then."""
-        if process != _ORCHESTRATOR:
+        if process != ORCHESTRATOR:
             labels["replica"] = process
         count = sum(self.after.of(metric, **labels))
         uptime_s = sum(self.after.of("uptime_seconds", process=process))

@@ -12,7 +12,7 @@ import msgspec
 
 from antiphon.config.pipeline import PipelineSpec
 from antiphon.errors import AntiphonError, OverloadedError, ReplicaDiedError, RequestAbortedError
-from antiphon.ids import stage_of
+from antiphon.ids import ORCHESTRATOR, stage_of
 from antiphon.messages.control import (
     AbortRequest,
     Counter,
@@ -50,7 +50,6 @@ from antiphon.orchestrator.tally import Outcome, ProcessTally, RequestTally
 from antiphon.transport.channel import ChannelFullError
 
 log = logging.getLogger(__name__)
-ORCHESTRATOR = "orchestrator"
 
 
 class ControlOutlet(Protocol):

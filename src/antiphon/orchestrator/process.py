@@ -6,6 +6,7 @@ In: control messages. Out: control messages. Does not know: what the orchestrato
 import signal
 import time
 
+from antiphon.ids import ORCHESTRATOR
 from antiphon.messages import codec
 from antiphon.messages.bootstrap import Bootstrap
 from antiphon.messages.control import STATS_INTERVAL_S, Counter, StatsReport
@@ -14,7 +15,7 @@ from antiphon.monitor.counters import lane_counters
 from antiphon.monitor.factory import make_monitor
 from antiphon.monitor.loop_meter import LoopMeter
 from antiphon.orchestrator.admission import Admission
-from antiphon.orchestrator.orchestrator import ORCHESTRATOR, Orchestrator
+from antiphon.orchestrator.orchestrator import Orchestrator
 from antiphon.orchestrator.process_watch import ProcessWatch
 from antiphon.process import ChildProcess
 from antiphon.transport.channel import Inlet, Outlet, Poller

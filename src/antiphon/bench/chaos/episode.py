@@ -20,10 +20,11 @@ from antiphon.bench.chaos.client import HttpDoor, LibraryDoor, outcome_of
 from antiphon.bench.chaos.ledger import Disturbance, Disturbed, Ledger
 from antiphon.bench.chaos.membership import Membership
 from antiphon.bench.chaos.rest import RestChecker
-from antiphon.bench.chaos.server import API_SERVER, ORCHESTRATOR, ChaosServer, kind_of
+from antiphon.bench.chaos.server import API_SERVER, ChaosServer, kind_of
 from antiphon.client.engine_client import EngineClient
 from antiphon.client.factory import make_engine_client
 from antiphon.errors import ReplicaDiedError
+from antiphon.ids import ORCHESTRATOR
 from antiphon.launch.child import bootstrap_of
 from antiphon.messages.bootstrap import Bootstrap
 

@@ -19,9 +19,10 @@ from antiphon.bench.chaos.actions import Ask, Plan, make_plan, text_of
 from antiphon.bench.chaos.answer import End, Expected
 from antiphon.bench.chaos.episode import EpisodeRun, Event
 from antiphon.bench.chaos.ledger import Ledger, Line
-from antiphon.bench.chaos.server import API_SERVER, CLEANER, LAUNCHER, ORCHESTRATOR, ChaosServer
+from antiphon.bench.chaos.server import API_SERVER, CLEANER, LAUNCHER, ChaosServer
 from antiphon.bench.report import fingerprint
 from antiphon.config.pipeline import PipelineSpec
+from antiphon.ids import ORCHESTRATOR
 from antiphon.models.registry import load_pipeline
 from antiphon.models.simulated.voice_pipeline import COMMANDS, PIPELINE
 from antiphon.models.simulated.voice_values import spoken

@@ -22,7 +22,7 @@ from antiphon.ids import stage_of
 _SAMPLE = re.compile(r"^antiphon_(\w+?)(?:\{(.*)\})? (\S+)$")
 _START_TIMEOUT_S = 60.0
 _HTTP_TIMEOUT_S = 5.0
-LAUNCHER, CLEANER, ORCHESTRATOR, API_SERVER, JOIN = "launcher", "cleaner", "orchestrator", "api-server", "join"
+LAUNCHER, CLEANER, API_SERVER, JOIN = "launcher", "cleaner", "api-server", "join"
 _HELD = (
     "requests_open",
     "requests_inflight",

@@ -18,10 +18,11 @@ from antiphon.bench.lanes.orchestrated import MESSAGES_PER_REQUEST, Orchestrator
 from antiphon.bench.measures import Bound, Goal, Row
 from antiphon.bench.processes import children_of, exact_cpu_s, name_of
 from antiphon.errors import StageError
+from antiphon.ids import ORCHESTRATOR
 from antiphon.messages.codec import TO_ORCHESTRATOR
 from antiphon.models.simulated.emitter_pipeline import THREE, EmitterPlan, Heard
 from antiphon.orchestrator.admission import Admission
-from antiphon.orchestrator.orchestrator import ORCHESTRATOR, Orchestrator
+from antiphon.orchestrator.orchestrator import Orchestrator
 
 _TOKENS = (10, 1000)
 _IDLE_S = 2.0

@@ -15,7 +15,8 @@ from antiphon.bench.lanes.effort import Deadline
 from antiphon.config.pipeline import Modality
 from antiphon.config.resolve import resolve
 from antiphon.errors import ConfigError, StageError
-from antiphon.launch.child import Child, wait_any
+from antiphon.ids import ORCHESTRATOR
+from antiphon.launch.child import Child, Module, wait_any
 from antiphon.messages import codec
 from antiphon.messages.bootstrap import Bootstrap
 from antiphon.messages.control import (
@@ -70,8 +71,8 @@ class OrchestratorBench:
     def __init__(self, directory: str, deadline: Deadline) -> None:
         self._directory = RunDirectory(Path(directory))
         self._deadline = deadline
-        self._child = Child("antiphon.orchestrator", "orchestrator")
-        self._orchestrator = self._directory.address("orchestrator")
+        self._child = Child(Module.ORCHESTRATOR, ORCHESTRATOR)
+        self._orchestrator = self._directory.address(ORCHESTRATOR)
         self._api_server = Inlet(self._directory.address("api-server"), codec.TO_API_SERVER)
         self._replicas = Inlet(self._directory.address("replicas"), codec.TO_REPLICA)
         self._outlet = Outlet()
