@@ -1,6 +1,6 @@
-"""`antiphon bench`: measure a pipeline against the same models called in process.
+"""`antiphon bench`: measure a pipeline, parts of the runtime, and what is left after chaos.
 
-In: which pipeline, how thoroughly. Out: a table, and JSON. Does not know: how anything is measured.
+In: what to measure, how thoroughly. Out: a table, and JSON. Does not know: how anything is measured.
 """
 
 import sys
@@ -15,11 +15,14 @@ if TYPE_CHECKING:
     from antiphon.bench.report import Report
 
 _FILE_WIDTH = 140
+_FILE = click.Path(dir_okay=False, path_type=Path)
+_out_option = click.option("--out", type=_FILE, help="Also write the figures to a JSON file.")
+_quick_option = click.option("--quick", is_flag=True, help="Fewer repetitions: a minute instead of several.")
 
 
 @click.group("bench")
 def command() -> None:
-    """Measure latency and throughput of a pipeline."""
+    """Measure a pipeline, parts of the runtime, and what is left after chaos."""
 
 
 for _each in (serve, sweep, ideal, compare):
@@ -27,8 +30,8 @@ for _each in (serve, sweep, ideal, compare):
 
 
 @command.command("voice")
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Also write the figures to a JSON file.")
-@click.option("--quick", is_flag=True, help="Fewer repetitions: a minute instead of several.")
+@_out_option
+@_quick_option
 def voice(out: Path | None, quick: bool) -> None:
     """Measure the voice pipeline, served by processes of its own on a free port."""
     from antiphon.bench.voice import QUICK, Effort, VoiceBench
@@ -38,8 +41,8 @@ def voice(out: Path | None, quick: bool) -> None:
 
 
 @command.command("hf-text")
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Also write the figures to a JSON file.")
-@click.option("--quick", is_flag=True, help="Fewer repetitions: a minute instead of several.")
+@_out_option
+@_quick_option
 def hf_text(out: Path | None, quick: bool) -> None:
     """Measure the autoregressive engine against transformers on the same weights, in this process."""
     from antiphon.bench.hf_text import QUICK, Effort, HfTextBench
@@ -55,7 +58,7 @@ def hf_text(out: Path | None, quick: bool) -> None:
 @click.option(
     "--rate", type=click.FloatRange(min=0.1), default=12.0, show_default=True, help="Requests a second, and bursts."
 )
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write plan, events and ledger as JSON.")
+@click.option("--out", type=_FILE, help="Write plan, events and ledger as JSON.")
 def chaos(pipeline: str, seconds: float, seed: int, rate: float, out: Path | None) -> None:
     """Ask, abort, hang up, kill, join and drain at random, then count: PIPELINE must come through without a trace."""
     from antiphon.bench.chaos.run import as_json, run_chaos, shown
@@ -88,7 +91,7 @@ def monitor(rate: int, rounds: int) -> None:
 
 @command.command("lanes")
 @click.option("--only", default="", help="Parts to measure, e.g. a,d; all if left out.")
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Also write the figures to a JSON file.")
+@_out_option
 @click.option("--quick", is_flag=True, help="One short round of each, and only what a goal is about.")
 def lanes(only: str, out: Path | None, quick: bool) -> None:
     """Measure the lanes alone, with emitting stages for models, against bare sockets, memcpy and bare uvicorn.

@@ -44,7 +44,9 @@ COMMANDS = {
     "monitor": CommandEntry(
         "antiphon.cli.monitor:command", "Show or draw what the orchestrator's monitor has written."
     ),
-    "bench": CommandEntry("antiphon.cli.bench:command", "Measure latency and throughput of a pipeline."),
+    "bench": CommandEntry(
+        "antiphon.cli.bench:command", "Measure a pipeline, parts of the runtime, and what is left after chaos."
+    ),
 }
 
 
