@@ -22,7 +22,8 @@ from antiphon.messages.bootstrap import Bootstrap
 from antiphon.transport.address import RunDirectory
 
 _NO_STATUS = "it ended before it was ready; see its log"
-_END_S = 5.0
+END_S = 5.0
+"""How long a process may take to end when its time is up; then it is killed."""
 
 
 class Module(StrEnum):
@@ -101,7 +102,7 @@ class Child:
         if self.is_ready:
             return ""
         self._problem = self._problem or str(status["error"])
-        if not line and self.wait(_END_S):
+        if not line and self.wait(END_S):
             return f"{self._problem} ({self.ending()})"
         return self._problem
 

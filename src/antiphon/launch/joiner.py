@@ -16,13 +16,12 @@ import msgspec
 from antiphon.config.resolve import Deployment, Setting, change
 from antiphon.errors import AntiphonError, ConfigError, ReplicaDiedError
 from antiphon.ids import ORCHESTRATOR, replica_id, stage_of
-from antiphon.launch.child import Child, Module, wait_any
+from antiphon.launch.child import END_S, Child, Module, wait_any
 from antiphon.launch.pid_file import LivingProcess, find_process, living_names
 from antiphon.messages.bootstrap import Bootstrap
 from antiphon.models.registry import load_pipeline
 from antiphon.transport.address import RunDirectory
 
-_END_S = 5.0
 _MAX_INDEX = 10_000
 
 
@@ -127,13 +126,13 @@ class Joiner:
     def drain(self) -> None:
         """Ask the replica to leave when its requests are over, `watch` says when; the second time: at once."""
         self._running.signal(signal.SIGTERM)
-        self._drained_by_s = min(self._drained_by_s, time.monotonic() + self._config.timeouts.drain_s + _END_S)
+        self._drained_by_s = min(self._drained_by_s, time.monotonic() + self._config.timeouts.drain_s + END_S)
 
     def stop(self) -> None:
         """End the replica, if it lives. Safe to call twice, and before `start`."""
         if self._child is not None:
             self._child.signal(signal.SIGKILL)
-            self._child.wait(_END_S)
+            self._child.wait(END_S)
             self._child.close()
             self._server.directory.remove_sockets(self._child.name)  # the orchestrator knows only who has joined
 
@@ -166,7 +165,7 @@ def drain(server: RunningServer, name: str) -> None:
     if process is None:
         there = ", ".join(server.replicas()) or "none"
         raise ConfigError([f"there is no replica {name!r}; there is {there}"])
-    timeout_s = server.bootstrap.config.timeouts.drain_s + _END_S
+    timeout_s = server.bootstrap.config.timeouts.drain_s + END_S
     process.signal(signal.SIGTERM)
     has_ended = process.wait(timeout_s)
     process.close()

@@ -13,7 +13,7 @@ from antiphon import env
 from antiphon.config.resolve import Deployment
 from antiphon.errors import ConfigError
 from antiphon.ids import ORCHESTRATOR, replica_id
-from antiphon.launch.child import Child, Module, bootstrap_of, wait_any
+from antiphon.launch.child import END_S, Child, Module, bootstrap_of, wait_any
 from antiphon.launch.cleaner import Cleaner
 from antiphon.launch.pid_file import LivingProcess, find_process, living_names
 from antiphon.launch.restarts import Restarts
@@ -22,7 +22,6 @@ from antiphon.monitor.chrome_trace import write_chrome_trace
 from antiphon.transport.address import RunDirectory
 
 log = logging.getLogger(__name__)
-_END_S = 5.0
 _POLL_S = 0.2
 _END_POLL_S = 0.05
 
@@ -117,15 +116,15 @@ class Launcher:
         Then the replicas, those that have joined from outside too. The orchestrator goes last: replicas ask it before
         they leave. Every process gets SIGTERM, and SIGKILL 5 s after its time is up.
         """
-        self._end(self._running(Module.API_SERVER), self._deployment.config.timeouts.drain_s + _END_S)
+        self._end(self._running(Module.API_SERVER), self._deployment.config.timeouts.drain_s + END_S)
         joined = self._joined_replicas()
         for process in joined:
             process.signal(signal.SIGTERM)
-        self._end(self._running(Module.STAGE), _END_S)
+        self._end(self._running(Module.STAGE), END_S)
         self._end_joined(joined)
         for child in self._running(Module.ORCHESTRATOR):
             child.signal(signal.SIGTERM)
-            child.wait(_END_S + self._monitor_write_s())
+            child.wait(END_S + self._monitor_write_s())
             self._kill(child)
         self._children = []
         if self._directory is not None:
@@ -213,7 +212,7 @@ class Launcher:
             if not self._hurried:
                 log.warning("%s did not end in time; killing it", child.name)
             child.signal(signal.SIGKILL)
-            child.wait(_END_S)
+            child.wait(END_S)
         child.close()
 
     def _write_trace(self, directory: RunDirectory) -> None:
@@ -235,7 +234,7 @@ class Launcher:
 
     def _end_joined(self, joined: list[LivingProcess]) -> None:
         """Give them time to leave; what does not is ended by its own launcher, when it sees the orchestrator end."""
-        deadline_s = time.monotonic() + _END_S
+        deadline_s = time.monotonic() + END_S
         for process in joined:
             while not process.wait(_END_POLL_S) and time.monotonic() < deadline_s and not self._hurried:
                 pass
