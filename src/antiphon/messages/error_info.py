@@ -41,13 +41,16 @@ _MAX_MESSAGE_CHARS = 2_000
 
 
 def to_info(error: AntiphonError) -> ErrorInfo:
-    """The error as a value; a message over 2,000 characters is cut so that it fits any control message."""
+    """The error as a value; a message over 2,000 characters is cut so that it fits any control message.
+
+    Half a surrogate pair, as file names of other encodings have it, becomes a question mark: it has no UTF-8.
+    """
     retry_after_s = error.retry_after_s if isinstance(error, OverloadedError) else 0.0
     return ErrorInfo(
         kind=type(error).__name__,
-        message=error.message[:_MAX_MESSAGE_CHARS],
-        param=error.param,
-        code=error.code,
+        message=_encodable(error.message[:_MAX_MESSAGE_CHARS]),
+        param=_encodable(error.param),
+        code=_encodable(error.code),
         retry_after_s=retry_after_s,
     )
 
@@ -57,3 +60,7 @@ def to_error(info: ErrorInfo) -> AntiphonError:
     if info.kind == OverloadedError.__name__:
         return OverloadedError(info.message, retry_after_s=info.retry_after_s, param=info.param, code=info.code)
     return _KINDS.get(info.kind, StageError)(info.message, param=info.param, code=info.code)
+
+
+def _encodable(text: str) -> str:
+    return text.encode(errors="replace").decode()

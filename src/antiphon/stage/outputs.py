@@ -19,6 +19,7 @@ from antiphon.messages.control import Counter, StartRequest
 from antiphon.messages.error_info import to_info
 from antiphon.messages.interstage import ChunkFlag
 from antiphon.stage.declared import DeclaredOutput
+from antiphon.stage.output_form import problem_of, problem_of_form
 from antiphon.stage.output_meter import OutputMeter
 from antiphon.stage.request import StageOutput
 from antiphon.transport.channel import ChannelFullError, Outlet
@@ -214,12 +215,18 @@ class OutputRouter:
         return ({key: array for key, array in arrays.items() if key not in whole}, whole) if whole else (arrays, whole)
 
     def _check(self, request_id: str, output: StageOutput) -> None:
+        problem = problem_of_form(output)
+        if problem:
+            raise self._undeclared(request_id, f"an output whose {problem}", "what StageOutput declares")
         for consumer, arrays in output.handoff.items():
             self._check_handoff(request_id, consumer, arrays)
         for data in output.client:
             if type(data) not in self._client_types:
                 expected = f"one of {sorted(self._spec.client_kinds)} on the client lane"
                 raise self._undeclared(request_id, type(data).__name__, expected)
+            problem = problem_of(data)
+            if problem:
+                raise self._undeclared(request_id, problem, "what the message declares")
 
     def _check_handoff(self, request_id: str, consumer: str, arrays: Arrays) -> None:
         edge = self._edges.get(consumer)

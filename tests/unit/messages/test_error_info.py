@@ -65,3 +65,8 @@ def test_an_error_that_no_request_can_have_becomes_a_stage_error() -> None:
 
 def test_a_message_that_is_too_long_is_cut() -> None:
     assert across(InvalidRequestError("x" * 1_999 + "yz")).message == "x" * 1_999 + "y"
+
+
+def test_a_message_that_has_no_utf_8_crosses_with_question_marks() -> None:
+    info = to_info(StageError("no file caf\udce9.wav"))
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(info), type=type(info)).message == "no file caf?.wav"

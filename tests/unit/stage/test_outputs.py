@@ -22,11 +22,23 @@ from antiphon.config.pipeline import (
 from antiphon.connector.base import Chunk
 from antiphon.connector.inproc import InprocConnector
 from antiphon.errors import HandoffTimeoutError, ReplicaDiedError, StageError, UndeclaredOutputError
-from antiphon.messages.client import AudioChunk, ClientFrame, OutputEnd, OutputError, TextDelta, TokenDelta, Usage
+from antiphon.messages.client import (
+    AudioChunk,
+    ClientFrame,
+    ImageOutput,
+    OutputEnd,
+    OutputError,
+    RawRows,
+    Segment,
+    TextDelta,
+    TokenDelta,
+    Usage,
+)
 from antiphon.messages.control import Peer, StartRequest
 from antiphon.messages.interstage import ChunkFlag
 from antiphon.messages.params import RequestParams
 from antiphon.stage.declared import DeclaredOutput
+from antiphon.stage.output_form import problem_of
 from antiphon.stage.outputs import OutputRouter
 from antiphon.stage.request import StageOutput
 from antiphon.transport.channel import ChannelFullError
@@ -206,6 +218,48 @@ def test_what_is_not_declared_is_an_error_that_says_what_came_and_what_should_ha
         assert part in caught.value.message
     bench.flush()
     assert bench.arrived("talker") == bench.arrived("drawer") == bench.said() == [], "something was forwarded"
+
+
+CANNOT_TRAVEL = {
+    "numpy int in usage": (StageOutput(finished=True, usage=Usage(np.int64(3))), "Usage.num_input_tokens is int64"),
+    "half a token": (StageOutput(finished=True, usage=Usage(1, 2.5)), "Usage.num_output_tokens is float 2.5"),
+    "no usage": (StageOutput(finished=True, usage=None), "usage is a NoneType"),
+    "no finish reason": (StageOutput(finished=True, finish_reason=None), "OutputEnd.finish_reason is NoneType"),
+    "numpy tokens": (StageOutput(client=(TokenDelta([np.int64(1)]),)), "TokenDelta.token_ids is list"),
+    "an int of any size": (StageOutput(client=(TokenDelta([2**63]),)), "TokenDelta.token_ids is list"),
+    "no client outputs": (StageOutput(client=None), "client is a NoneType"),
+    "no hand-off": (StageOutput(None), "handoff is no dict of dicts"),
+    "a list of rows": (StageOutput({"drawer": [hidden(1)]}), "handoff is no dict of dicts"),
+    "first row": (StageOutput(first_rows={"drawer": "0"}), "first_rows is no dict of ints"),
+}
+
+
+@pytest.mark.parametrize("case", CANNOT_TRAVEL)
+def test_what_no_message_can_carry_is_an_error_of_its_request_and_nothing_is_forwarded(bench: Bench, case: str) -> None:
+    output, said = CANNOT_TRAVEL[case]
+    bench.open()
+    with pytest.raises(UndeclaredOutputError) as caught:
+        bench.router.route("req-1", output)
+    assert said in caught.value.message and "thinker/0: req-1" in caught.value.message
+    bench.flush()
+    assert bench.arrived("talker") == bench.arrived("drawer") == bench.said() == [], "something was forwarded"
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        (TextDelta("a\udcff"), r"TextDelta.text is str 'a\udcff'"),
+        (AudioChunk(np.zeros(2, np.int16), 24_000), "AudioChunk.pcm is ndarray"),
+        (AudioChunk(b"", 0), "AudioChunk.sample_rate is 0"),
+        (Segment("a", 0, np.float64(1)), "Segment.end_s is float64"),
+        (AudioChunk(bytearray(2), 24_000), ""),
+        (Segment("\xe9", 0, 0.5), ""),
+        (RawRows("key", "float32", (1, 2), b"12345678"), ""),
+        (ImageOutput(b"123", 1, 1, True), "ImageOutput.channels is bool True"),
+    ],
+)
+def test_a_message_to_the_client_has_fields_of_the_types_that_it_declares(message, said: str) -> None:
+    assert problem_of(message).startswith(said) if said else problem_of(message) == ""
 
 
 @pytest.mark.parametrize(

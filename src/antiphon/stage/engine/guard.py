@@ -5,6 +5,7 @@ Does not know: engines or models.
 """
 
 import logging
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
@@ -37,7 +38,12 @@ def guarded(requests: Sequence[StageRequest], call: Callable[[], T]) -> T | Anti
     except Exception as error:  # a model's fault ends a request, never the process
         names = ", ".join(request.request_id for request in requests)
         log.exception("req=%s the model raised", names)
-        return StageError(f"{names}: the model raised {type(error).__name__}: {error}")
+        return StageError(f"{names}: the model raised {_text_of(error)}")
+
+
+def _text_of(error: Exception) -> str:
+    """As the last line of its traceback, which also has a text for an error that cannot say its own."""
+    return "".join(traceback.format_exception_only(error)).strip()
 
 
 def outputs_of(batch: list[Item], call: Callable[[list[Item]], Sequence[Outcome]]) -> list[StepResult]:

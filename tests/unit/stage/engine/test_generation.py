@@ -13,6 +13,7 @@ from antiphon.messages.params import RequestParams
 from antiphon.stage.engine.base import StepResult
 from antiphon.stage.engine.generation import GenerationEngine
 from antiphon.stage.engine.generation_model import ModelContext, Slot
+from antiphon.stage.engine.guard import guarded
 from antiphon.stage.request import EdgeInput, StageOutput, StageRequest
 from antiphon.stage.scheduler.generation import GenerationScheduler
 
@@ -175,6 +176,19 @@ def test_batch_mates_of_a_fault_go_on_with_a_state_that_saw_each_row_once(make) 
     state = engine._states["req-1"]
     assert tokens(engine.step()) == {"req-1": [14]}
     assert state == [1, 7]
+
+
+def test_an_exception_that_cannot_say_what_it_is_fails_its_request_like_any_other() -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise ValueError("no text")
+
+    def raise_it() -> None:
+        raise Mute
+
+    request = StageRequest("req-1", 0, "speech", RequestParams(), {}, frozenset(), True)
+    error = guarded([request], raise_it)
+    assert isinstance(error, StageError) and "req-1: the model raised" in error.message and "Mute" in error.message
 
 
 def test_a_model_that_makes_too_few_outputs_fails_its_requests_and_not_the_process(make) -> None:

@@ -1,0 +1,86 @@
+"""Whether what a model made can travel: every field is of the declared type, and its value has a place in a message.
+
+In: a StageOutput as a model made it. Out: what is wrong with it, in words.
+Does not know: stages, requests, what an output is for.
+
+Without this a wrong field would end the process that encodes it, or cost every request of its frame their outputs.
+"""
+
+from collections.abc import Callable
+from typing import get_args
+
+import msgspec
+
+from antiphon.messages.client import AudioChunk, ClientData, OutputEnd, Usage
+from antiphon.stage.request import StageOutput
+
+_INT_LIMIT = 2**63
+
+
+def problem_of_form(output: StageOutput) -> str:
+    """What of the output's containers is of another type than StageOutput declares, or ""."""
+    if not (isinstance(output.handoff, dict) and all(isinstance(arrays, dict) for arrays in output.handoff.values())):
+        return "handoff is no dict of dicts"
+    if not isinstance(output.client, tuple | list):
+        return f"client is a {type(output.client).__name__}, no tuple"
+    if not (isinstance(output.first_rows, dict) and all(map(_is_int, output.first_rows.values()))):
+        return "first_rows is no dict of ints"
+    if output.finished:
+        if type(output.usage) is not Usage:
+            return f"usage is a {type(output.usage).__name__}"
+        return problem_of(OutputEnd(output.finish_reason)) or problem_of(output.usage)
+    return ""
+
+
+def problem_of(message: ClientData | OutputEnd | Usage) -> str:
+    """The first field of the message that cannot travel, and what it is, or ""."""
+    for name, check in _CHECKS[type(message)]:
+        value: object = getattr(message, name)
+        if not check(value):
+            return f"{type(message).__name__}.{name} is {type(value).__name__} {ascii(value)[:40]}"
+    if isinstance(message, AudioChunk) and message.sample_rate <= 0:
+        return f"AudioChunk.sample_rate is {message.sample_rate}"
+    return ""
+
+
+def _is_text(value: object) -> bool:
+    """A str without half a surrogate pair, which has no UTF-8."""
+    try:
+        return type(value) is str and (value.isascii() or bool(value.encode()))
+    except UnicodeEncodeError:
+        return False
+
+
+def _is_int(value: object) -> bool:
+    return type(value) is int and -_INT_LIMIT <= value < _INT_LIMIT
+
+
+def _is_float(value: object) -> bool:
+    return type(value) is float or _is_int(value)
+
+
+def _is_bytes(value: object) -> bool:
+    return isinstance(value, bytes | bytearray) or (isinstance(value, memoryview) and value.c_contiguous)
+
+
+def _are_ints(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(map(_is_int, value))
+
+
+def _is_usage(value: object) -> bool:
+    return type(value) is Usage
+
+
+_BY_TYPE: dict[object, Callable[[object], bool]] = {
+    str: _is_text,
+    int: _is_int,
+    float: _is_float,
+    bytes: _is_bytes,
+    list[int]: _are_ints,
+    tuple[int, ...]: _are_ints,
+    Usage: _is_usage,
+}
+_CHECKS = {
+    kind: tuple((field.name, _BY_TYPE[field.type]) for field in msgspec.structs.fields(kind))
+    for kind in (*get_args(ClientData), OutputEnd, Usage)
+}
