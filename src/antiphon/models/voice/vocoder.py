@@ -22,7 +22,6 @@ N_FFT: int = dsp.N_FFT
 NUM_BINS = N_FFT // 2 + 1
 PARAMS_WIDTH = 5 * NUM_BINS + 1  # lh, theta, ln, lr, phi, then f0
 OVERLAP = N_FFT // HOP  # blocks that one frame touches
-LOOK_AHEAD_FRAMES = 4
 
 _WINDOW: Float32Array = dsp.WIN
 _ANALYSIS_WINDOW: Float32Array = dsp.WIN_SRC.reshape(OVERLAP, HOP)

@@ -6,9 +6,10 @@ from hibari import dsp
 from numpy.typing import NDArray
 
 from antiphon.models.voice.acoustic import AcousticModel
-from antiphon.models.voice.vocoder import HOP, LOOK_AHEAD_FRAMES, PARAMS_WIDTH, StreamingVocoder, to_pcm16
+from antiphon.models.voice.vocoder import HOP, PARAMS_WIDTH, StreamingVocoder, to_pcm16
 
 SEED = 11
+LOOK_AHEAD_FRAMES = 4
 CHUNKS = (1, 7, 16, 10_000)
 
 
