@@ -18,6 +18,7 @@ from tests.process.relay_server import (
     alive,
     answer,
     ask,
+    child,
     children,
     cmdline,
     metric,
@@ -90,6 +91,26 @@ def test_a_replica_that_crashes_with_rows_in_its_hands_leaves_nothing_held_at_it
     assert eventually(lambda: ask(server, "hello").status_code == 200)
     for name in ("requests_bound", "leases", "replica_inflight", "requests_inflight"):
         assert eventually(lambda name=name: not any(metric(server, name).values())), (name, metric(server, name))
+
+
+def test_a_restart_whose_files_cannot_be_written_is_tried_again(capfd: pytest.CaptureFixture[str]) -> None:
+    """As on a full disk: it may have room later."""
+    server, log = start_server("sim-relay", "--set", "restarts.backoff_s=0.1"), ""
+
+    def is_logged(line: str) -> bool:
+        nonlocal log
+        log += capfd.readouterr().err
+        return line in log
+
+    directory = run_directory(server)
+    away = directory.with_name("away")
+    directory.rename(away)
+    os.kill(child(server, "decoder/0"), signal.SIGKILL)
+    assert eventually(lambda: is_logged("could not start: [Errno 2] No such file or directory")), log
+    away.rename(directory)
+    assert eventually(lambda: is_logged("decoder/0 is ready again")), log
+    assert answer(server, "hello") == "hello"
+    assert server.stop() == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

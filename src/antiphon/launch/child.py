@@ -52,11 +52,20 @@ class Child:
         self._status_fd = -1
 
     def start(self, server: Bootstrap, listen_fd: int = -1) -> None:
-        """Start the process as part of the server; ConfigError if its interpreter cannot be run.
+        """Start the process as part of the server; ConfigError if its interpreter cannot be run or a file not written.
 
         It dies with the thread that calls this, so call it from a thread that stays.
         """
         self.close()
+        try:
+            self._start(server, listen_fd)
+        except OSError as error:
+            self.signal(signal.SIGKILL)
+            self.wait(END_S)
+            advice = f"see to {server.run_directory}, or set ANTIPHON_RUNTIME_DIR to another place"
+            raise ConfigError([f"{self.name} could not start: {error}; {advice}"]) from error
+
+    def _start(self, server: Bootstrap, listen_fd: int) -> None:
         directory = RunDirectory(Path(server.run_directory))
         directory.remove_sockets(self.name)
         bootstrap = bootstrap_of(server, self.name, self._num_starts, listen_fd)

@@ -105,7 +105,7 @@ class Launcher:
             if self._restarts.is_waiting(child.name):
                 if self._restarts.is_due(child.name, now_s) and (problem := self._restart(child)):
                     return problem
-            elif problem := self._watch_one(child, now_s):
+            elif problem := self._watch_one(child):
                 return problem
         return ""
 
@@ -150,15 +150,22 @@ class Launcher:
         return self._server
 
     def _start(self, child: Child) -> None:
+        self._restarts.started(child.name, time.monotonic())
         child.start(self._bootstrap, self._listen_fd if child.module is Module.API_SERVER else -1)
-        self._restarts.started(child.name, child.started_s)
 
     def _restart(self, child: Child) -> str:
         try:
             self._start(child)
-        except ConfigError as error:
-            return error.message
+        except ConfigError as error:  # a full disk, say: it may be better later
+            return self._plan_restart(child, error.message)
         return ""
+
+    def _plan_restart(self, child: Child, reason: str) -> str:
+        now_s = time.monotonic()
+        problem = self._restarts.died(child.name, reason, now_s)
+        if not problem:
+            log.error("%s died (%s); %s", child.name, reason, self._restarts.describe(child.name, now_s))
+        return problem
 
     def _is_late(self, child: Child) -> bool:
         return not child.is_ready and time.monotonic() - child.started_s > self._deployment.config.timeouts.startup_s
@@ -168,7 +175,7 @@ class Launcher:
         self.stop()
         raise ConfigError([problem])
 
-    def _watch_one(self, child: Child, now_s: float) -> str:
+    def _watch_one(self, child: Child) -> str:
         if child.status_fd >= 0 and wait_any([child], 0) and not child.read_status():
             log.info("%s is ready again", child.name)
         reason = child.death()
@@ -182,10 +189,7 @@ class Launcher:
             log.info("%s has left: it was told to (%s); it is not started again", child.name, reason)
             self._children.remove(child)
             return ""
-        problem = self._restarts.died(child.name, reason, now_s)
-        if not problem:
-            log.error("%s died (%s); %s", child.name, reason, self._restarts.describe(child.name, now_s))
-        return problem
+        return self._plan_restart(child, reason)
 
     def _running(self, module: Module) -> list[Child]:
         return [child for child in self._children if child.module is module]
