@@ -42,6 +42,15 @@ def test_every_process_is_named_after_what_it_is(server: Server) -> None:
     assert cmdline(server.process.pid).strip("\0 ") == "antiphon: serve sim-relay"
 
 
+def test_every_process_may_open_as_many_files_as_the_hard_limit_lets_it(server: Server) -> None:
+    for pid, name in children(server.process.pid).items():
+        if name == "antiphon: cleaner":  # a shell, which serves nobody
+            continue
+        limits = Path(f"/proc/{pid}/limits").read_text()
+        soft, hard = re.findall(r"Max open files +(\d+|unlimited) +(\d+|unlimited)", limits)[0]
+        assert soft == hard
+
+
 def test_two_api_servers_serve_one_port(server: Server) -> None:
     assert answer(server, "hello") == "hello"
     pids = [pid for pid, name in children(server.process.pid).items() if "api-server" in name]

@@ -5,11 +5,13 @@ In: a module to run and the Bootstrap of its server. Out: a process and its stat
 
 import json
 import os
+import resource
 import select
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 
@@ -89,6 +91,7 @@ class Child:
             raise ConfigError([f"{self.name} could not start: {self.python}: {error.strerror}"]) from error
         finally:
             os.close(write_fd)
+        _raise_open_files(self._process.pid)
         write_pid_file(directory, self.name, self._process.pid)
 
     @property
@@ -152,6 +155,13 @@ class Child:
         if self._status_fd >= 0:
             os.close(self._status_fd)
             self._status_fd = -1
+
+
+def _raise_open_files(pid: int) -> None:
+    """To the hard limit: a connection of a client is a descriptor, and 1,024 are the usual soft limit."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ProcessLookupError):  # it has ended; who watches it says why
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def bootstrap_of(server: Bootstrap, name: str, start: int = 0, listen_fd: int = -1) -> Bootstrap:
