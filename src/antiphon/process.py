@@ -75,7 +75,7 @@ def _one_line(error: Exception) -> str:
     text = " ".join(f"{type(error).__name__}: {error}".split())
     missing = error if isinstance(error, ModuleNotFoundError) else error.__cause__
     extra = _extra_with(missing.name) if isinstance(missing, ModuleNotFoundError) and missing.name else ""
-    return f"{text}; install antiphon[{extra}]" if extra else text
+    return f"{text}; in antiphon's checkout, run: pip install -e '.[{extra}]'" if extra else text
 
 
 def _extra_with(module: str) -> str:

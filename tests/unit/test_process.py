@@ -30,10 +30,10 @@ def test_an_error_of_several_lines_becomes_one() -> None:
 @pytest.mark.parametrize(
     ("module", "advice"),
     [
-        ("torch", "; install antiphon[hf]"),
-        ("transformers.models", "; install antiphon[hf]"),
-        ("faster_whisper", "; install antiphon[voice]"),
-        ("hibari", "; install antiphon[voice]"),
+        ("torch", "; in antiphon's checkout, run: pip install -e '.[hf]'"),
+        ("transformers.models", "; in antiphon's checkout, run: pip install -e '.[hf]'"),
+        ("faster_whisper", "; in antiphon's checkout, run: pip install -e '.[voice]'"),
+        ("hibari", "; in antiphon's checkout, run: pip install -e '.[voice]'"),
         ("nobody_knows_it", "'nobody_knows_it'"),
     ],
 )

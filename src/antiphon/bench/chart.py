@@ -56,7 +56,9 @@ def _draw(chart: Chart) -> Any:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ConfigError([f"charts need matplotlib ({error}); install antiphon[plot]"]) from error
+        raise ConfigError(
+            [f"charts need matplotlib ({error}); in antiphon's checkout, run: pip install -e '.[plot]'"]
+        ) from error
     figure = Figure(figsize=(12, 5), layout="constrained")
     FigureCanvasAgg(figure)
     figure.suptitle("\n".join(filter(None, (chart.title, costs_line(chart.points)))), fontsize=11)

@@ -100,7 +100,7 @@ def serve(
 @click.option("--deploy", "deploy_file", default="", metavar="FILE", help="Deploy file of all arms.")
 @click.option("--set", "assignments", multiple=True, metavar="PATH=VALUE", help="One setting of all arms. Repeatable.")
 @click.option("--out", type=_JSON_FILE, help="Also write everything to a JSON file.")
-@click.option("--chart", type=_JSON_FILE, help="Draw it: PATH.png and PATH.html. Needs antiphon[plot].")
+@click.option("--chart", type=_JSON_FILE, help="Draw it: PATH.png and PATH.html. Needs matplotlib (the extra `plot`).")
 @load_options
 def sweep(
     pipeline: str,

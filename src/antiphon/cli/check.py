@@ -27,9 +27,9 @@ from antiphon.errors import ConfigError
 MIN_PYTHON = (3, 11)
 MIN_OPEN_FILES = 4096
 MIN_MEMORY_BYTES = 1 << 30
-_INSTALL_CORE = "in antiphon's checkout, run: pip install ."
-_INSTALL_VOICE = "in antiphon's checkout, run: pip install '.[voice]'"
-_INSTALL_HF = "for autoregressive stages, in antiphon's checkout, run: pip install '.[hf]'"
+_INSTALL_CORE = "in antiphon's checkout, run: pip install -e ."
+_INSTALL_VOICE = "in antiphon's checkout, run: pip install -e '.[voice]'"
+_INSTALL_HF = "for autoregressive stages, in antiphon's checkout, run: pip install -e '.[hf]'"
 _GPU_FOLDER = Path("/proc/driver/nvidia/gpus")
 
 CORE = {

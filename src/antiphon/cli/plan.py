@@ -21,7 +21,8 @@ def command(pipeline: str, deploy_file: str, assignments: tuple[str, ...]) -> No
     deployment = make_deployment(pipeline, deploy_file, assignments)
     console = Console()
     console.print(process_table(deployment))
-    console.print(settings_table(deployment))
+    if deployment.settings:
+        console.print(settings_table(deployment))
 
 
 def process_table(deployment: Deployment) -> Table:

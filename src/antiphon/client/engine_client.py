@@ -35,6 +35,7 @@ from antiphon.messages.control import (
     STATS_INTERVAL_S,
     AbortRequest,
     Counter,
+    Leaving,
     PeerDied,
     Ready,
     RequestAccepted,
@@ -134,6 +135,7 @@ class EngineClient:
             if not opened.stream.ended:
                 self._abort(request_id, "its client is closing")
         self.fail_all(ReplicaDiedError("the server is shutting down"))
+        self._tell(Leaving(self.name))
         for timer in self._timers.values():
             timer.cancel()
         loop = asyncio.get_running_loop()
@@ -368,7 +370,7 @@ class EngineClient:
         elif opened is not None:
             self._tell(AbortRequest(request_id, reason))
 
-    def _tell(self, message: Ready | SubmitRequest | AbortRequest | StatsReport) -> None:
+    def _tell(self, message: Ready | SubmitRequest | AbortRequest | StatsReport | Leaving) -> None:
         try:
             self._outlet.send(self._bootstrap.orchestrator_address, message)
         except ChannelFullError as error:

@@ -132,8 +132,8 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     pid: int = 0
 
 
-class DrainReplica(msgspec.Struct, frozen=True, tag="drain"):
-    """replica -> orchestrator: bind nothing more to me, and say Leave when nothing is bound to me any more."""
+class Leaving(msgspec.Struct, frozen=True, tag="leaving"):
+    """replica or api-server -> orchestrator: I shall end. A replica is bound no more, and hears Leave when it may."""
 
     name: str
 
@@ -179,6 +179,6 @@ class StatsReport(msgspec.Struct, frozen=True, tag="stats"):
     counters: tuple[Counter, ...]
 
 
-ToOrchestrator = SubmitRequest | AbortRequest | StageEvent | Ready | DrainReplica | StatsReport
+ToOrchestrator = SubmitRequest | AbortRequest | StageEvent | Ready | Leaving | StatsReport
 ToReplica = Joined | StartRequest | StopRequest | PeerDied | Leave
 ToApiServer = RequestAccepted | RequestRejected | RequestFailed | RequestReleased | PeerDied | StatsReport

@@ -55,7 +55,11 @@ def _full_reference(reference: str) -> str:
         return reference
     if reference not in BUILT_IN:
         close = difflib.get_close_matches(reference, BUILT_IN, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"there is {', '.join(BUILT_IN)}, or give module:NAME"
+        hint = (
+            f"did you mean {close[0]!r}?"
+            if close
+            else f"there is {', '.join(BUILT_IN)}, or give module:NAME or FILE.py:NAME"
+        )
         raise ConfigError([f"there is no pipeline {reference!r}; {hint}"])
     return BUILT_IN[reference]
 

@@ -87,7 +87,9 @@ def write_plot(columns: Columns, out: Path, *, title: str) -> None:
     try:
         from matplotlib import rc_context
     except ImportError as error:
-        raise ConfigError(["pictures need matplotlib: pip install 'antiphon[plot]'"]) from error
+        raise ConfigError(
+            ["pictures need matplotlib; in antiphon's checkout, run: pip install -e '.[plot]'"]
+        ) from error
     if out.suffix not in (".png", ".svg", ".html"):
         raise ConfigError([f"{out}: a picture ends in .png, .svg or .html"])
     if not columns.num_windows:

@@ -1,6 +1,6 @@
 """The orchestrator: receive batch -> advance -> perform. The control plane, and nothing but it.
 
-In: SubmitRequest, AbortRequest, StageEvent, Ready, DrainReplica, ends of processes. Out: StartRequest, StopRequest,
+In: SubmitRequest, AbortRequest, StageEvent, Ready, Leaving, ends of processes. Out: StartRequest, StopRequest,
 replies. Does not know: tokens, tensors, audio, HTTP; it never imports numpy or torch.
 """
 
@@ -16,9 +16,9 @@ from antiphon.ids import ORCHESTRATOR, stage_of
 from antiphon.messages.control import (
     AbortRequest,
     Counter,
-    DrainReplica,
     Joined,
     Leave,
+    Leaving,
     PeerDied,
     Ready,
     RequestAccepted,
@@ -96,6 +96,8 @@ class Orchestrator:
         self._processes = processes
         self._release_deadline_s = release_deadline_s
         self._members = Members(pipeline)
+        self._leaving: set[str] = set()
+        """Api-servers that have said that they end."""
         self._requests: dict[str, RequestState] = {}
         self._ending_since_s: dict[str, float | None] = {}
         self._waiting_for_replica: dict[str, SubmitRequest] = {}
@@ -134,7 +136,7 @@ class Orchestrator:
                 self._keep(message)
             case Ready():
                 self._join(message)
-            case DrainReplica():
+            case Leaving():
                 self._drain(message.name)
             case _:
                 assert_never(message)
@@ -281,6 +283,7 @@ class Orchestrator:
     def _join(self, ready: Ready) -> None:
         self.process_ended(ready.name, reason="another process has taken its name")
         if ready.pid and not self._processes.watch(ready.name, ready.pid):
+            self._remove_sockets(ready.control_address, ready.connector_address, ready.client_address)
             return log.warning("%s ended before it joined", ready.name)
         member = self._members.join(ready)
         self._process_tally.joined(ready.name)
@@ -295,7 +298,9 @@ class Orchestrator:
 
     def _drain(self, name: str) -> None:
         pool = self._members.pool_of(name)
-        if pool is not None:
+        if pool is None:
+            self._leaving.add(name)
+        else:
             log.info("%s leaves when nothing is bound to it any more", name)
             pool.drain(name)
             self._dismiss_if_drained(name)
@@ -308,7 +313,8 @@ class Orchestrator:
 
     def _leave(self, member: Member, reason: str) -> None:
         pool = self._members.pool_of(member.name)
-        is_expected = pool is not None and pool.is_drained(member.name)
+        is_expected = member.name in self._leaving if pool is None else pool.is_drained(member.name)
+        self._leaving.discard(member.name)
         log.log(logging.INFO if is_expected else logging.WARNING, "%s has gone: %s", member.name, reason)
         if not is_expected:
             self._process_tally.died(member.name)
@@ -321,11 +327,13 @@ class Orchestrator:
             for request_id in list(self._requests):
                 self._advance(request_id, ReplicaDied(member.name, reason))
         client_address = member.client_address if isinstance(member, ApiServer) else ""
-        heard_at = (member.control_address, member.connector_address, client_address)
-        self._processes.remove_sockets(*(address for address in heard_at if address))
+        self._remove_sockets(member.control_address, member.connector_address, client_address)
         for other in self._members.all:
             self._tell(other, PeerDied(member.name, member.connector_address, client_address))
         self.report()
+
+    def _remove_sockets(self, *addresses: str) -> None:
+        self._processes.remove_sockets(*(address for address in addresses if address))
 
     def _forget_requests_of(self, api_server: str) -> None:
         self._admission.withdraw_all_of(api_server)

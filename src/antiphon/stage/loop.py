@@ -14,9 +14,9 @@ from antiphon.config.pipeline import EdgeRule, StageSpec
 from antiphon.connector.base import Connector
 from antiphon.errors import AntiphonError, RequestAbortedError
 from antiphon.messages.control import (
-    DrainReplica,
     Joined,
     Leave,
+    Leaving,
     PeerDied,
     StageEvent,
     StageEventKind,
@@ -106,7 +106,7 @@ class StageLoop:
         self._watch()
         while not self._num_stops and not self._has_left:
             self._turn()
-        self._events.send(self._orchestrator_address, DrainReplica(self._replica))
+        self._events.send(self._orchestrator_address, Leaving(self._replica))
         drained_s = time.monotonic() + self._drain_s
         while not self._has_left and self._num_stops < 2 and time.monotonic() < drained_s:
             self._turn()

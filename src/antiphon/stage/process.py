@@ -81,15 +81,15 @@ class StageProcess:
     def startup(self) -> None:
         """Load the model, open sockets, ask to join the pool; `on_joined` is called when that is done.
 
-        The sockets come last: whoever dies while it loads leaves no file, for only who has joined is cleaned up after.
+        The sockets come last: whoever dies while it loads leaves no file, for only who has asked is cleaned up after.
         """
         self._engine.startup()
-        self._control.startup()
-        self._connector.startup()
         signal.signal(signal.SIGTERM, lambda *_: self._loop.stop())
         self._loop.wake_on_signals()
         gc.collect()
         gc.freeze()  # what start-up made lives as long as the process; the collector need not look at it again
+        self._control.startup()
+        self._connector.startup()
         bootstrap = self._bootstrap
         ready = Ready(bootstrap.name, bootstrap.control_address, bootstrap.connector_address, pid=os.getpid())
         self._events.send(self._bootstrap.orchestrator_address, ready)

@@ -134,5 +134,5 @@ def test_a_chart_says_what_the_arms_cost_where_all_were_measured() -> None:
 
 def test_a_chart_without_matplotlib_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
-    with pytest.raises(ConfigError, match=r"antiphon\[plot\]"):
+    with pytest.raises(ConfigError, match=r"pip install -e '.\[plot\]'"):
         write_chart(Chart("a sweep", "ttft", POINTS, {}), tmp_path / "sweep")

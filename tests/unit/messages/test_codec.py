@@ -26,9 +26,9 @@ from antiphon.messages.client import (
 from antiphon.messages.control import (
     AbortRequest,
     Counter,
-    DrainReplica,
     Joined,
     Leave,
+    Leaving,
     Peer,
     PeerDied,
     Ready,
@@ -63,7 +63,7 @@ TO_ORCHESTRATOR: list[ToOrchestrator] = [
     StageEvent("req-1", 2, "talker/1", StageEventKind.FAILED, ERROR),
     StageEvent("req-1", 0, "talker/1", StageEventKind.RELEASED),
     Ready("talker/1", "ipc://a", "ipc://b", "ipc://c"),
-    DrainReplica("talker/1"),
+    Leaving("talker/1"),
     STATS,
 ]
 TO_REPLICA: list[ToReplica] = [

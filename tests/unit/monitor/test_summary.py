@@ -157,7 +157,7 @@ def test_a_picture_that_cannot_be_made_is_an_error_that_says_why(tmp_path: Path,
 
 def test_without_matplotlib_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ConfigError, match=r"pip install 'antiphon\[plot\]'"):
+    with pytest.raises(ConfigError, match=r"pip install -e '.\[plot\]'"):
         write_plot(file_of(tmp_path, TALKER_FULL), tmp_path / "m.png", title="m.json")
 
 

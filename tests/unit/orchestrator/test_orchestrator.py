@@ -18,8 +18,8 @@ from antiphon.errors import (
 from antiphon.messages.control import (
     AbortRequest,
     Counter,
-    DrainReplica,
     Leave,
+    Leaving,
     Peer,
     PeerDied,
     Ready,
@@ -505,7 +505,7 @@ def test_nothing_more_is_bound_to_a_replica_that_drains_and_it_leaves_with_its_l
     bench = Bench().join("talker/0", "talker/1", "code2wav/0")
     bench.submit("req-1")
     bench.submit("req-2")
-    bench.orchestrator.handle(DrainReplica("talker/0"))
+    bench.orchestrator.handle(Leaving("talker/0"))
     bench.taken()
     for name in ("req-3", "req-4"):
         bench.submit(name)
@@ -522,7 +522,7 @@ def test_nothing_more_is_bound_to_a_replica_that_drains_and_it_leaves_with_its_l
 
 def test_an_idle_replica_that_drains_leaves_at_once(bench: Bench) -> None:
     bench.others.clear()
-    bench.orchestrator.handle(DrainReplica("talker/0"))
+    bench.orchestrator.handle(Leaving("talker/0"))
     assert bench.others == [("ipc://talker/0.control", Leave())]
     bench.submit("req-1")
     assert "stage talker has no live replica" in bench.rejection("req-1").message
@@ -636,9 +636,24 @@ def test_every_end_of_a_request_is_counted_by_task_and_outcome(bench: Bench) -> 
 
 def test_a_death_is_counted_and_a_drain_is_none(bench: Bench) -> None:
     bench.orchestrator.process_ended("talker/0")
-    bench.orchestrator.handle(DrainReplica("code2wav/0"))
+    bench.orchestrator.handle(Leaving("code2wav/0"))
     bench.orchestrator.process_ended("code2wav/0")
     bench.join("talker/0", "code2wav/0", api_servers=())
     deaths = {name: value for name, value in bench.counters().items() if name.startswith("replica_")}
     assert deaths["replica_deaths_total/talker/0"] == deaths["replica_restarts_total/talker/0"] == 1
     assert not [name for name in deaths if name.endswith("code2wav/0") and "inflight" not in name]
+
+
+def test_an_api_server_that_says_that_it_leaves_has_not_died(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    bench.orchestrator.handle(Leaving("api-server/0"))
+    bench.orchestrator.process_ended("api-server/0")
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+    bench.join("talker/0")
+    bench.orchestrator.process_ended("api-server/0")
+    assert "api-server/0 has gone" in caplog.text
+
+
+def test_a_process_that_has_ended_before_it_joined_leaves_no_socket(bench: Bench) -> None:
+    bench.ended_pids.add(13)
+    bench.orchestrator.handle(Ready("talker/7", "ipc://talker/7.control", "ipc://talker/7.chunks", pid=13))
+    assert bench.removed_sockets == ["ipc://talker/7.control", "ipc://talker/7.chunks"]
