@@ -54,6 +54,8 @@ from antiphon.monitor.trace import open_trace
 from antiphon.transport.channel import ChannelFullError, Inlet, Outlet
 
 log = logging.getLogger(__name__)
+_LAST_WORDS_S = 5.0
+"""How long outputs may be under way when all replicas have released their request."""
 _MAX_RESTARTS = 1
 """A request whose replica died is started once more; one that has met two deaths may be their cause."""
 
@@ -308,6 +310,15 @@ class EngineClient:
             return self._tell_submit(request_id, opened)
         opened.is_released = True
         self._forget_if_over(request_id, opened)
+        if not opened.stream.ended:  # its last words are on the other lane
+            asyncio.get_running_loop().call_later(_LAST_WORDS_S, self._end_without_last_words, request_id, opened)
+
+    def _end_without_last_words(self, request_id: str, opened: _Open) -> None:
+        """All replicas have let go of a request, and its end has not come: it is lost with the process that said it."""
+        if not opened.stream.ended:
+            lost = f"{request_id}: its end was lost with the replica that said it; try again"
+            opened.stream.fail(ReplicaDiedError(lost))
+            self._forget_if_over(request_id, opened)
 
     def _remind(self) -> None:
         """Every release_s: have the orchestrator stop what has ended here and has not been released for that long."""

@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from antiphon.client import engine_client
 from antiphon.client.output_stream import OutputStream, StageMessage
 from antiphon.config.pipeline import Modality
 from antiphon.errors import (
@@ -430,4 +431,15 @@ async def test_a_whole_answer_is_started_again_whatever_its_first_start_has_said
     messages, error = await taking
     assert ([message.output for message in messages], error) == ([PCM, OutputEnd()], None)
     stage.tells(RequestReleased(request_id))
+    await stage.holds_nothing()
+
+
+async def test_a_request_whose_end_is_lost_with_its_replica_fails(stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_client, "_LAST_WORDS_S", 0.1)
+    request_id, stream = await running(stage)
+    stage.says(request_id, PCM)
+    stage.tells(RequestReleased(request_id))
+    messages, error = await outcome(stream)
+    assert [message.output for message in messages] == [PCM]
+    assert isinstance(error, ReplicaDiedError) and "its end was lost" in error.message
     await stage.holds_nothing()
