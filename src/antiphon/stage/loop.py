@@ -121,12 +121,12 @@ class StageLoop:
     def step(self) -> None:
         """One turn of the loop; never waits."""
         self._receive()
+        self._look_at_the_clock()
         self._schedule()
         results = self._execute()
         self._route(results)
         self._send()
         self._report()
-        self._look_at_the_clock()
 
     def _watch(self) -> None:
         self._poller.register(self._control)
@@ -172,6 +172,14 @@ class StageLoop:
         aborted = RequestAbortedError(f"{stop.request_id}: {stop.reason}")
         self._router.fail(stop.request_id, to_error(stop.error) if stop.error else aborted, ChunkFlag.ABORT)
 
+    def _look_at_the_clock(self) -> None:
+        now_s = time.monotonic()
+        if now_s - self._looked_s >= _LOOK_S:
+            self._looked_s = now_s
+            self._inbox.expire(now_s)
+            for request_id, error in self._router.failures(now_s).items():
+                self._fail(self._bound[request_id], error)
+
     def _schedule(self) -> None:
         for event in self._inbox.events():
             bound = self._bound.get(event.request_id)
@@ -206,14 +214,6 @@ class StageLoop:
             self._sent_s = now_s
             self._router.send()
             self._connector.flush()
-
-    def _look_at_the_clock(self) -> None:
-        now_s = time.monotonic()
-        if now_s - self._looked_s >= _LOOK_S:
-            self._looked_s = now_s
-            self._inbox.expire(now_s)
-            for request_id, error in self._router.failures(now_s).items():
-                self._fail(self._bound[request_id], error)
 
     def _route(self, results: list[StepResult]) -> None:
         for result in results:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from tokenizers.decoders import DecodeStream
 
-_CONSUMERS = {"a": "b", "b": "c"}
 _PLAN_FIELDS = 3
 _PLAN_BYTES = 8 * _PLAN_FIELDS
 _NUM_TOKENS = len(ascii_lowercase)
