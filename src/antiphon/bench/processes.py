@@ -48,9 +48,7 @@ class BenchServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        assert self._process is not None
-        self._process.terminate()
-        self._process.wait(_STOP_TIMEOUT_S)
+        end(self._process, _STOP_TIMEOUT_S)
 
     def cpu_s(self) -> dict[str, float]:
         """Process name ("talker/0", ...) -> CPU seconds since it started, in steps of 10 ms."""
@@ -75,9 +73,7 @@ class Reference:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        assert self._process is not None
-        self._process.terminate()
-        self._process.wait(_STOP_TIMEOUT_S)
+        end(self._process, _STOP_TIMEOUT_S)
 
     def run(self, job: Job) -> Sample:
         """Have it done; returns when it is."""
@@ -92,6 +88,13 @@ class Reference:
         if not line:
             raise ConfigError([f"the {self._arguments[0]} reference ended (exit code {self._process.wait()})"])
         return line
+
+
+def end(process: "subprocess.Popen[str] | subprocess.Popen[bytes] | None", timeout_s: float) -> None:
+    """SIGTERM, and wait: TimeoutExpired if it does not end."""
+    assert process is not None
+    process.terminate()
+    process.wait(timeout_s)
 
 
 def children_of(pid: int) -> list[int]:

@@ -17,7 +17,7 @@ from typing import Self
 
 import msgspec
 
-from antiphon.bench.processes import BenchServer
+from antiphon.bench.processes import BenchServer, end
 from antiphon.bench.report import Json, fingerprint
 from antiphon.bench.serve.arrivals import Load, due_times_s
 from antiphon.bench.serve.dataset import Prompt, TokenRange, made_up_prompts, prompts_of_file
@@ -225,9 +225,7 @@ class GeneratorProcess(AbstractContextManager["GeneratorProcess"]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        assert self._process is not None
-        self._process.terminate()
-        self._process.wait(_STOP_TIMEOUT_S)
+        end(self._process, _STOP_TIMEOUT_S)
 
     def warm_up(self) -> None:
         """Send the warm-up; StageError if the server fails at it."""
