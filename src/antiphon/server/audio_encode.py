@@ -42,9 +42,8 @@ class AudioFormat(StrEnum):
             raise InvalidRequestError(f"{name}: the ending says no format; use one of .{', .'.join(cls)}", param="out")
         return cls(ending)
 
-    @property
-    def content_type(self) -> str:
-        """The response's Content-Type; `pcm` has no header of its own, so its type says the API's fixed shape."""
+    def content_type(self, sample_rate: int) -> str:
+        """The response's Content-Type; `pcm` has no header of its own, so its type says the rate and the channel."""
         match self:
             case AudioFormat.MP3:
                 return "audio/mpeg"
@@ -57,9 +56,19 @@ class AudioFormat(StrEnum):
             case AudioFormat.WAV:
                 return "audio/wav"
             case AudioFormat.PCM:
-                return "audio/pcm;rate=24000;channels=1"
+                return f"audio/pcm;rate={sample_rate};channels=1"
             case _:
                 assert_never(self)
+
+    def check_holds(self, sample_rate: int) -> None:
+        """InvalidRequestError that lists the rates there are, if a file of this format cannot have `sample_rate`."""
+        rates = _CODECS[self].sample_rates if self in _CODECS else ()
+        if rates and sample_rate not in rates:
+            raise InvalidRequestError(
+                f"`sample_rate`: {self} holds {', '.join(map(str, rates))} Hz, not {sample_rate}; "
+                "wav, flac and pcm hold every rate",
+                param="sample_rate",
+            )
 
 
 class AudioEncoder(Protocol):
@@ -134,13 +143,14 @@ def _wav_header(sample_rate: int, num_samples: int | None) -> bytes:
     return riff + fmt + struct.pack("<4sI", b"data", data_bytes)
 
 
-class _SampleCutter:
+class SampleCutter:
     """Owns the odd byte of a piece that ended inside a sample, until the sample's other byte comes."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def cut(self, pcm: bytes) -> bytes:
+        """The whole samples that are there."""
         joined = self._rest + pcm
         end = len(joined) - len(joined) % BYTES_PER_SAMPLE
         self._rest = joined[end:]
@@ -154,7 +164,7 @@ class _RawEncoder:
         self._header = header
         self._num_announced = num_samples
         self._num_written = 0
-        self._cutter = _SampleCutter()
+        self._cutter = SampleCutter()
 
     def encode(self, pcm: bytes) -> bytes:
         samples = self._cutter.cut(pcm)
@@ -190,10 +200,12 @@ class _ContainerCodec:
 
 
 _MPEG_RATES: Final = (8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)
+_OPUS_RATES: Final = (8_000, 12_000, 16_000, 24_000, 48_000)
+"""What the encoder takes; every Opus file is played at 48,000 Hz."""
 
 _CODECS: Final = {
     AudioFormat.MP3: _ContainerCodec("mp3", "libmp3lame", _MPEG_RATES, 64_000, {"id3v2_version": "0"}),
-    AudioFormat.OPUS: _ContainerCodec("ogg", "libopus", (48_000,), 64_000, {"page_duration": "40000"}),  # us
+    AudioFormat.OPUS: _ContainerCodec("ogg", "libopus", _OPUS_RATES, 64_000, {"page_duration": "40000"}),  # us
     AudioFormat.AAC: _ContainerCodec("adts", "aac", _MPEG_RATES, 64_000),
     AudioFormat.FLAC: _ContainerCodec("flac", "flac", container_options={"metadata_header_padding": "0"}),
 }
@@ -254,7 +266,7 @@ class _StreamEncoder:
     def __init__(self, codec: _ContainerCodec, sample_rate: int) -> None:
         self._sink = _StreamSink()
         self._writer = _ContainerWriter(codec, sample_rate, self._sink)
-        self._cutter = _SampleCutter()
+        self._cutter = SampleCutter()
 
     def encode(self, pcm: bytes) -> bytes:
         self._writer.write(self._cutter.cut(pcm))

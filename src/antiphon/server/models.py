@@ -11,7 +11,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from antiphon.config.pipeline import VoiceSpec
-from antiphon.errors import UnknownModelError
+from antiphon.errors import InvalidRequestError, UnknownModelError
 from antiphon.server.http_errors import json_response
 
 
@@ -35,6 +35,27 @@ class ModelCatalogue:
         """The model as OpenAI lists it."""
         self.check(name)
         return {"id": name, "object": "model", "created": self.created_s, "owned_by": "antiphon"}
+
+
+def check_language(voices: tuple[VoiceSpec, ...], voice: str, language: str) -> None:
+    """InvalidRequestError if the voice called `voice` ("" = the first) does not speak `language`.
+
+    Only the language counts, not the country: an en-US voice speaks `en` and `en-GB`. `auto` and "" are the voice's
+    own. A voice that is not known here is the frontend's to judge.
+    """
+    names = {name: spec for spec in reversed(voices) for name in ("", spec.name, *spec.aliases)}
+    spoken = names[voice].language if voice in names else ""
+    if spoken and _main_part(language) not in ("", "auto", _main_part(spoken)):
+        raise InvalidRequestError(
+            f"`language`: the voice {names[voice].name} speaks {spoken}, not {language[:80]!r}; "
+            "leave it out, or name a voice of that language (GET /v1/audio/voices)",
+            param="language",
+        )
+
+
+def _main_part(language: str) -> str:
+    """`_main_part("en-US") == "en"`."""
+    return language.replace("_", "-").partition("-")[0].strip().lower()
 
 
 def models_router(catalogue: ModelCatalogue, voices: tuple[VoiceSpec, ...]) -> APIRouter:

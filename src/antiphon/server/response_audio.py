@@ -11,16 +11,21 @@ from antiphon.errors import StageError
 from antiphon.messages.client import AudioChunk
 from antiphon.monitor.trace import Trace
 from antiphon.server.audio_encode import AudioEncoder, AudioFormat, encode_whole, make_encoder
+from antiphon.server.resample import ResamplingEncoder
 
 _FREE_FORMATS = frozenset({AudioFormat.PCM, AudioFormat.WAV})
 """Formats that copy samples: a thread would cost more than the encoding."""
 
 
 class ResponseAudio:
-    """Owns the encoder of a streamed response, made when the first chunk tells the sample rate."""
+    """Owns the encoder of a streamed response, made when the first chunk tells the sample rate.
 
-    def __init__(self, format: AudioFormat, request_id: str, trace: Trace) -> None:
+    sample_rate (Hz): that of the response; None = the chunks' own.
+    """
+
+    def __init__(self, format: AudioFormat, request_id: str, trace: Trace, sample_rate: int | None = None) -> None:
         self._format = format
+        self._sample_rate = sample_rate
         self._request_id = request_id
         self._trace = trace
         self._encoder: AudioEncoder | None = None
@@ -30,7 +35,7 @@ class ResponseAudio:
         if not chunk.pcm:
             return b""
         if self._encoder is None:
-            self._encoder = make_encoder(self._format, chunk.sample_rate)
+            self._encoder = self._make_encoder(chunk.sample_rate)
         began_s = time.monotonic()
         if self._format in _FREE_FORMATS:
             encoded = self._encoder.encode(chunk.pcm)
@@ -46,6 +51,11 @@ class ResponseAudio:
         if self._format in _FREE_FORMATS:
             return self._encoder.finish()
         return await asyncio.to_thread(self._encoder.finish)
+
+    def _make_encoder(self, made_at: int) -> AudioEncoder:
+        wanted = self._sample_rate or made_at
+        encoder = make_encoder(self._format, wanted)
+        return encoder if wanted == made_at else ResamplingEncoder(encoder, made_at, wanted)
 
 
 async def encode_answer(chunks: list[AudioChunk], format: AudioFormat, text: str = "") -> bytes:

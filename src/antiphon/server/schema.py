@@ -63,11 +63,9 @@ class OpenAiBody(BaseModel):
     _nulls = model_validator(mode="before")(_drop_nulls)
 
 
-class SpeechRequest(OpenAiBody):
-    """POST /v1/audio/speech."""
+class SpokenBody(OpenAiBody):
+    """How a text shall be spoken, and in which form the audio shall come."""
 
-    model: str = Field(description="A name from GET /v1/models.")
-    input: Text = Field(description="The text to speak.")
     voice: Voice = Field(
         default="", description="A name or alias from GET /v1/audio/voices, or {'id': name}; else the first."
     )
@@ -76,15 +74,28 @@ class SpeechRequest(OpenAiBody):
     )
     response_format: AudioFormat = Field(default=AudioFormat.MP3, description="Container and codec of the audio.")
     speed: Speed = Field(default=1.0, description="Pace of the speech; 1 is the voice's own.")
+    language: Text = Field(
+        default="",
+        description="Language of the text, e.g. `en`; one that the voice speaks. Default: its own.",
+    )
+    seed: Seed | None = Field(default=None, description="Makes the same request give the same audio.")
+    sample_rate: int | None = Field(
+        default=None,
+        ge=8_000,
+        le=48_000,
+        description="Samples per second, if the format holds that rate. Default: the voice's own; pcm: 24000.",
+    )
+
+
+class SpeechRequest(SpokenBody):
+    """POST /v1/audio/speech."""
+
+    model: str = Field(description="A name from GET /v1/models.")
+    input: Text = Field(description="The text to speak.")
     stream_format: Literal["audio", "sse"] | None = Field(
         default=None, description="`audio`: the bytes of one file as they are made. `sse`: events with base64 audio."
     )
     stream: bool = Field(default=False, description="True without `stream_format` means `stream_format: sse`.")
-    language: Text = Field(default="", description="Language of the text, e.g. `en`; default: the voice's.")
-    seed: Seed | None = Field(default=None, description="Makes the same request give the same audio.")
-    sample_rate: int | None = Field(
-        default=None, description="Samples per second; only the pipeline's own rate is served."
-    )
 
     @property
     def as_events(self) -> bool:

@@ -10,17 +10,20 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from antiphon.config.pipeline import PipelineSpec
-from antiphon.errors import InvalidRequestError
 from antiphon.ids import RequestId
 from antiphon.messages.client import AudioChunk, OutputEnd, Usage
 from antiphon.messages.tasks import SpeechInput
+from antiphon.server.audio_encode import AudioFormat
 from antiphon.server.context import ServerContext
 from antiphon.server.edge import clock_of, request_id_of
+from antiphon.server.models import check_language
 from antiphon.server.request_clock import RequestClock
 from antiphon.server.response_audio import ResponseAudio
-from antiphon.server.schema import SpeechRequest
+from antiphon.server.schema import SpeechRequest, SpokenBody
 from antiphon.server.sse import Base64Pieces, event, event_stream
 from antiphon.server.streaming import StreamedResponse
+
+_PCM_RATE = 24_000
 
 
 def speech_router(context: ServerContext) -> APIRouter:
@@ -30,23 +33,30 @@ def speech_router(context: ServerContext) -> APIRouter:
     @router.post("/v1/audio/speech", summary="Text to speech", response_class=Response)
     async def create_speech(body: SpeechRequest, request: Request) -> Response:
         context.catalogue.check(body.model)
-        _check_sample_rate(body, context.client.pipeline)
+        check_spoken(body, context.client.pipeline)
         request_id = request_id_of(request)
         clock = clock_of(request)
         clock.begin("speech")
         pieces = _speak(context, body, request_id, clock)
         if body.as_events:
             return event_stream(_speech_events(pieces), request_id)
-        return StreamedResponse(_only_audio(pieces), media_type=body.response_format.content_type)
+        content_type = body.response_format.content_type(sample_rate_of(body, context.client.pipeline))
+        return StreamedResponse(_only_audio(pieces), media_type=content_type)
 
     return router
 
 
-def _check_sample_rate(body: SpeechRequest, pipeline: PipelineSpec) -> None:
-    if body.sample_rate not in (None, pipeline.sample_rate):
-        raise InvalidRequestError(
-            f"`sample_rate`: only {pipeline.sample_rate} is served, got {body.sample_rate}", param="sample_rate"
-        )
+def check_spoken(body: SpokenBody, pipeline: PipelineSpec) -> None:
+    """InvalidRequestError for a language that the voice does not speak, or a rate that the format cannot hold."""
+    check_language(pipeline.voices, body.voice, body.language)
+    if body.sample_rate is not None:
+        body.response_format.check_holds(body.sample_rate)
+
+
+def sample_rate_of(body: SpokenBody, pipeline: PipelineSpec) -> int:
+    """The rate of the answer: what was asked for, else the pipeline's; clients take pcm for 24,000 Hz unasked."""
+    unasked = _PCM_RATE if body.response_format is AudioFormat.PCM else pipeline.sample_rate
+    return body.sample_rate or unasked
 
 
 async def _speak(
@@ -54,7 +64,8 @@ async def _speak(
 ) -> AsyncGenerator[bytes | Usage, None]:
     """The bytes of one file as they get ready, none of them empty, then what was counted."""
     speech = SpeechInput(text=body.input, voice=body.voice, speed=body.speed, language=body.language, seed=body.seed)
-    audio, usage = ResponseAudio(body.response_format, request_id, context.client.trace), Usage()
+    sample_rate = sample_rate_of(body, context.client.pipeline)
+    audio, usage = ResponseAudio(body.response_format, request_id, context.client.trace, sample_rate), Usage()
     async with await context.client.submit(speech, request_id=request_id) as stream:
         async for message in stream:
             match message.output:

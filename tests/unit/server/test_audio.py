@@ -177,13 +177,13 @@ def test_a_sample_rate_out_of_range_names_the_range(rate: int) -> None:
 
 
 def test_content_types_are_those_of_the_containers() -> None:
-    assert {format.value: format.content_type for format in AudioFormat} == {
+    assert {format.value: format.content_type(16_000) for format in AudioFormat} == {
         "mp3": "audio/mpeg",
         "opus": "audio/ogg",
         "aac": "audio/aac",
         "flac": "audio/flac",
         "wav": "audio/wav",
-        "pcm": "audio/pcm;rate=24000;channels=1",
+        "pcm": "audio/pcm;rate=16000;channels=1",
     }
 
 

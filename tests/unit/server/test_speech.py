@@ -68,6 +68,28 @@ async def test_all_fields_reach_the_runtime(http, client):
     assert client.inputs == [SpeechInput(text="Hello.", voice="ben", speed=1.5, language="de", seed=5)]
 
 
+@pytest.mark.parametrize("language", ["en", "EN", "en-US", "en_GB", "auto", ""])
+async def test_a_language_that_the_voice_speaks_is_taken(http, client, language):
+    client.script = TWO_CHUNKS
+    assert (await http.post(PATH, json={**BODY, "language": language})).status_code == 200
+
+
+async def test_a_language_that_the_voice_does_not_speak_is_answered_with_the_one_it_speaks(http, client):
+    answer = await http.post(PATH, json={**BODY, "voice": "ben", "language": "fr"})
+    assert "ben speaks de" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("rate", [8_000, 11_111, 16_000, 44_100, 48_000])
+async def test_pcm_and_wav_come_at_any_rate_and_say_which(http, client, rate):
+    client.script = [audio(12_345), audio(1, 12_345), audio(7_654, 12_346), end("code2wav")]
+    pcm = await http.post(PATH, json={**BODY, "response_format": "pcm", "sample_rate": rate})
+    assert pcm.headers["content-type"] == f"audio/pcm;rate={rate};channels=1"
+    assert len(pcm.content) // 2 == round(20_000 * rate / SAMPLE_RATE)
+    wav = (await http.post(PATH, json={**BODY, "response_format": "wav", "sample_rate": rate})).content
+    assert struct.unpack("<I", wav[24:28]) == (rate,)
+    assert wav[44:] == pcm.content
+
+
 async def test_null_fields_are_absent_fields(http, client):
     client.script = TWO_CHUNKS
     body = {**BODY, "response_format": None, "speed": None, "voice": None, "stream": None}
@@ -182,7 +204,14 @@ async def test_a_finished_request_is_not_aborted(http, client):
         ({"speed": "fast"}, "speed"),
         ({"response_format": "mp4"}, "response_format"),
         ({"stream_format": "websocket"}, "stream_format"),
-        ({"sample_rate": 16_000}, "sample_rate"),
+        ({"sample_rate": 7_999}, "sample_rate"),
+        ({"sample_rate": 48_001}, "sample_rate"),
+        ({"sample_rate": 23_456, "response_format": "mp3"}, "sample_rate"),
+        ({"sample_rate": 44_100, "response_format": "opus"}, "sample_rate"),
+        ({"language": "de"}, "language"),
+        ({"language": "de", "voice": "alloy"}, "language"),
+        ({"language": "en", "voice": "ben"}, "language"),
+        ({"language": "german", "voice": None}, "language"),
         ({"input": 5}, "input"),
         ({"voice": 5}, "voice"),
         ({"voice": {"name": "anna"}}, "voice"),

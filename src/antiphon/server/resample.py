@@ -1,0 +1,37 @@
+"""One response's samples at another rate than they were made at.
+
+In: s16le mono pcm in pieces of any size. Out: the same sound at the other rate, through the encoder behind it.
+Does not know: formats, HTTP, where the samples come from.
+"""
+
+import numpy as np
+import soxr
+
+from antiphon.server.audio_encode import AudioEncoder, SampleCutter
+
+
+class ResamplingEncoder:
+    """Owns the state of one resampler (soxr, HQ), in front of an encoder for `to_rate` (Hz).
+
+    The samples are those of resampling the whole at once: N become N * to_rate / from_rate, with no seam. Some
+    milliseconds are held back until more comes or the end.
+    """
+
+    def __init__(self, encoder: AudioEncoder, from_rate: int, to_rate: int) -> None:
+        self._encoder = encoder
+        self._resampler = soxr.ResampleStream(from_rate, to_rate, 1, dtype="float32", quality="HQ")
+        self._cutter = SampleCutter()
+
+    def encode(self, pcm: bytes) -> bytes:
+        """See AudioEncoder."""
+        return self._encoder.encode(self._resample(self._cutter.cut(pcm), last=False))
+
+    def finish(self) -> bytes:
+        """See AudioEncoder."""
+        return self._encoder.encode(self._resample(b"", last=True)) + self._encoder.finish()
+
+    def _resample(self, samples: bytes, *, last: bool) -> bytes:
+        pieces = np.frombuffer(samples, "<i2").astype(np.float32)  # of int16 it would make noise: dither of no seed
+        resampled: np.ndarray = self._resampler.resample_chunk(pieces, last=last)
+        whole_steps: np.ndarray = np.clip(np.rint(resampled), -32_768, 32_767)
+        return whole_steps.astype("<i2").tobytes()
