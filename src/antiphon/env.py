@@ -11,6 +11,8 @@ from antiphon.errors import ConfigError
 
 _LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 _ROOT = Path("/")
+API_KEY = "ANTIPHON_API_KEY"
+"""The one variable that no child of the launcher inherits: see `without_secrets`."""
 
 
 def log_level() -> str:
@@ -29,6 +31,16 @@ def runtime_dir() -> str | None:
 def orch_monitor_path() -> str | None:
     """ANTIPHON_ORCH_MONITOR_PATH: the file of the orchestrator's monitor; default a name with the time."""
     return os.environ.get("ANTIPHON_ORCH_MONITOR_PATH") or None
+
+
+def api_key() -> str | None:
+    """ANTIPHON_API_KEY: a key that `serve` asks its clients for, and that `bench` sends; None if it is not set."""
+    return os.environ.get(API_KEY)
+
+
+def without_secrets() -> dict[str, str]:
+    """This process's environment without ANTIPHON_API_KEY: for children, which `ps e` shows with theirs."""
+    return {name: value for name, value in os.environ.items() if name != API_KEY}
 
 
 def set_default_log_level(level: str) -> None:

@@ -6,6 +6,7 @@ Does not know: transports, HTTP frameworks, models.
     AntiphonError                 scope            HTTP
     |- RequestError               one request      4xx
     |  |- InvalidRequestError                      400
+    |  |- UnauthorizedError                        401
     |  |- RequestTooLargeError                     413
     |  |- RequestTimeoutError                      408
     |  |- UnsupportedModalityError                 400
@@ -50,6 +51,13 @@ class InvalidRequestError(RequestError):
     """A value of the request is missing, malformed or out of range; `param` names it."""
 
     default_code = "invalid_value"
+
+
+class UnauthorizedError(RequestError):
+    """The server has API keys, and the request carries none of them."""
+
+    http_status = 401
+    default_code = "invalid_api_key"
 
 
 class RequestTooLargeError(RequestError):

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from antiphon import env
 from antiphon.bench.jobs import DECODE_SAMPLE, ENCODE, Job
 from antiphon.bench.measures import Sample
 from antiphon.errors import ConfigError
@@ -36,7 +37,7 @@ class BenchServer:
         command = [sys.executable, "-m", "antiphon", "serve", self._pipeline, "--port", "0"]
         command += ["--deploy", self._deploy_file] if self._deploy_file else []
         command += [part for setting in self._settings for part in ("--set", setting)]
-        environment = {"ANTIPHON_LOG_LEVEL": "WARNING", **os.environ, "PYTHONUNBUFFERED": "1"}
+        environment = {"ANTIPHON_LOG_LEVEL": "WARNING", **env.without_secrets(), "PYTHONUNBUFFERED": "1"}
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
         assert self._process.stdout is not None
         for line in self._process.stdout:

@@ -4,6 +4,7 @@ In: a pipeline and settings. Out: a serving process tree; exit code 0 after a cl
 Does not know: HTTP routes or models.
 """
 
+import ipaddress
 import logging
 import signal
 import socket
@@ -16,6 +17,7 @@ import click
 from antiphon.cli.options import deployment_options, make_deployment, pipeline_argument
 from antiphon.config.resolve import Deployment, Setting
 from antiphon.errors import AntiphonError, ConfigError, ReplicaDiedError
+from antiphon.launch.api_keys import read_key_digests
 from antiphon.launch.launcher import Launcher
 from antiphon.process import configure_logging, set_title
 
@@ -29,6 +31,16 @@ _BACKLOG = 2048
 @deployment_options
 @click.option("--host", help="Address to listen on (server.host).")
 @click.option("--port", type=int, help="Port to listen on, 0 = any free one (server.port).")
+@click.option(
+    "--api-key",
+    "api_keys",
+    multiple=True,
+    metavar="KEY",
+    help="Ask clients for this key. Repeatable. Rather use --api-key-file or ANTIPHON_API_KEY: `ps` shows options.",
+)
+@click.option(
+    "--api-key-file", metavar="FILE", help="Ask clients for one of these keys, one a line (server.api_key_file)."
+)
 @click.option("--api-servers", type=int, help="Number of api-server processes on the port (server.api_servers).")
 @click.option("--drain-timeout", type=float, metavar="SECONDS", help="Time for open requests (timeouts.drain_s).")
 @click.option(
@@ -45,6 +57,8 @@ def command(
     assignments: tuple[str, ...],
     host: str | None,
     port: int | None,
+    api_keys: tuple[str, ...],
+    api_key_file: str | None,
     api_servers: int | None,
     drain_timeout: float | None,
     trace: Path | None,
@@ -55,6 +69,7 @@ def command(
     flags = {
         "server.host": host,
         "server.port": port,
+        "server.api_key_file": api_key_file,
         "server.api_servers": api_servers,
         "timeouts.drain_s": drain_timeout,
         "monitor.enabled": enable_orch_monitor or None,
@@ -67,15 +82,18 @@ def command(
             Setting(f"edges.{e.name}.start_when", "all_chunks", "--no-async-chunk") for e in deployment.pipeline.edges
         )
         deployment = make_deployment(pipeline, deploy_file, assignments, (*given, *whole, *when))
-    serve(deployment, trace)
+    serve(deployment, api_keys, trace)
 
 
-def serve(deployment: Deployment, trace: Path | None = None) -> None:
+def serve(deployment: Deployment, api_keys: tuple[str, ...] = (), trace: Path | None = None) -> None:
     """Run the server until SIGTERM or SIGINT; AntiphonError if it cannot start or cannot go on."""
     configure_logging("launcher")
     set_title(f"serve {deployment.pipeline.name}")
+    digests = read_key_digests(api_keys, deployment.config.server.api_key_file)
     listener = _listen(deployment)
-    launcher = Launcher(deployment, listen_fd=listener.fileno(), trace=trace)
+    if not digests and not _is_loopback(listener):
+        log.warning("who reaches %s can use this server; see --api-key-file", deployment.config.server.host)
+    launcher = Launcher(deployment, listen_fd=listener.fileno(), api_key_digests=digests, trace=trace)
     stop_signals: list[int] = []
 
     def stop(number: int, _frame: FrameType | None) -> None:
@@ -127,6 +145,10 @@ def _listen(deployment: Deployment) -> socket.socket:
         raise ConfigError([f"cannot listen on {host}:{port}: {reason}; choose another with --port"]) from error
     listener.setblocking(False)
     return listener
+
+
+def _is_loopback(listener: socket.socket) -> bool:
+    return ipaddress.ip_address(listener.getsockname()[0].partition("%")[0]).is_loopback
 
 
 def _announce(deployment: Deployment, listener: socket.socket) -> None:

@@ -24,11 +24,15 @@ DeviceName = Annotated[str, Meta(pattern=r"^(cpu|cuda|npu|xpu)(:\d+)?$")]
 
 @dataclass(frozen=True)
 class ServerDeploy:
-    """The HTTP side. api_servers processes share one port; limits are per request."""
+    """The HTTP side. api_servers processes share one port; limits are per request.
+
+    api_key_file: one key a line; "" = none.
+    """
 
     host: str = "127.0.0.1"
     port: Port = 8000
     api_servers: Count = 1
+    api_key_file: str = ""
     max_body_mib: Count = 32
     max_audio_s: Seconds = 1800.0
     max_text_chars: Count = 20_000

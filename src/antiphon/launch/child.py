@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from antiphon import env
 from antiphon.errors import ConfigError
 from antiphon.ids import ORCHESTRATOR
 from antiphon.launch.pid_file import write_pid_file
@@ -77,7 +78,7 @@ class Child:
         command = [self.python, "-m", self.module, "--bootstrap", str(path)]
         command += ["--status-fd", str(write_fd), "--parent", str(os.getpid())]
         inherited = [write_fd] if listen_fd < 0 else [write_fd, listen_fd]
-        environment = dict(os.environ)
+        environment = env.without_secrets()
         if self.python == sys.executable:  # what this process can import; another interpreter has packages of its own
             environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
         self._status_fd, self.is_ready, self._problem = read_fd, False, ""

@@ -9,6 +9,8 @@ import signal
 import time
 from pathlib import Path
 
+import msgspec
+
 from antiphon import env
 from antiphon.config.resolve import Deployment
 from antiphon.errors import ConfigError
@@ -29,6 +31,7 @@ _END_POLL_S = 0.05
 class Launcher:
     """Owns the run directory and all child processes; when `stop` returns, neither exists any more.
 
+    api_key_digests: SHA-256 of the keys that the api-servers ask for; none = everybody may ask.
     trace: where `stop` writes what every process has noted of single requests; None = nothing is noted.
     """
 
@@ -38,11 +41,13 @@ class Launcher:
         *,
         stages: tuple[str, ...] = (),
         listen_fd: int = -1,
+        api_key_digests: tuple[str, ...] = (),
         trace: Path | None = None,
     ) -> None:
         self._deployment = deployment
         self._stages = stages or tuple(stage.name for stage in deployment.pipeline.stages)
         self._listen_fd = listen_fd
+        self._api_key_digests = api_key_digests
         self._trace = trace
         self._children: list[Child] = []
         self._restarts = Restarts(deployment.config.restarts)
@@ -151,7 +156,12 @@ class Launcher:
 
     def _start(self, child: Child) -> None:
         self._restarts.started(child.name, time.monotonic())
-        child.start(self._bootstrap, self._listen_fd if child.module is Module.API_SERVER else -1)
+        if child.module is Module.API_SERVER:
+            child.start(
+                msgspec.structs.replace(self._bootstrap, api_key_digests=self._api_key_digests), self._listen_fd
+            )
+        else:
+            child.start(self._bootstrap)
 
     def _restart(self, child: Child) -> str:
         try:

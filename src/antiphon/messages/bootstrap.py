@@ -15,7 +15,7 @@ class Bootstrap(msgspec.Struct, frozen=True):
 
     pipeline: the reference that models.registry loads. listen_fd: an inherited listening socket, or -1.
     working_directory: what relative paths in `pipeline` and `config` start from; "" = where the child is started.
-    is_traced: write spans of requests to a file in the run directory.
+    is_traced: write spans of requests to a file in the run directory. api_key_digests: only an api-server is told.
     """
 
     name: str
@@ -29,6 +29,7 @@ class Bootstrap(msgspec.Struct, frozen=True):
     listen_fd: int = -1
     working_directory: str = ""
     is_traced: bool = False
+    api_key_digests: tuple[str, ...] = ()
 
     def write(self, path: Path) -> None:
         """Write as JSON."""

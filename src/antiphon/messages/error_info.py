@@ -25,6 +25,7 @@ _KINDS = {
     for kind in (
         errors.RequestError,
         errors.InvalidRequestError,
+        errors.UnauthorizedError,
         errors.RequestTooLargeError,
         errors.RequestTimeoutError,
         errors.UnsupportedModalityError,

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from antiphon.errors import AntiphonError, InvalidRequestError, OverloadedError
+from antiphon.errors import AntiphonError, InvalidRequestError, OverloadedError, UnauthorizedError
 
 _MAX_SHOWN_CHARS = 80
 _HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
@@ -32,8 +32,10 @@ def internal_envelope(request_id: str) -> dict[str, dict[str, str | None]]:
 
 
 def error_response(error: AntiphonError) -> Response:
-    """The error's status and envelope; an OverloadedError also says Retry-After in whole seconds."""
+    """The error's status and envelope; an OverloadedError says Retry-After in whole seconds, a 401 what it wants."""
     headers = {}
+    if isinstance(error, UnauthorizedError):
+        headers["WWW-Authenticate"] = 'Bearer realm="antiphon"'
     if isinstance(error, OverloadedError):
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
     return json_response(envelope(error), status=error.http_status, headers=headers)

@@ -26,7 +26,10 @@ _OPENAI_NAMES = {
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """Limits and names of one api-server. `model_aliases` are served beside the pipeline's own name."""
+    """Limits, names and keys of one api-server. `model_aliases` are served beside the pipeline's own name.
+
+    api_key_digests: see KeyRing.
+    """
 
     max_body_bytes: int = 32 * _MIB
     max_audio_s: float = 1800.0
@@ -36,9 +39,10 @@ class ServerSettings:
     client_read_deadline_s: float = 60.0
     client_send_deadline_s: float = 300.0
     model_aliases: tuple[str, ...] = tuple(name for names in _OPENAI_NAMES.values() for name in names)
+    api_key_digests: tuple[str, ...] = ()
 
     @classmethod
-    def from_deploy(cls, deploy: ServerDeploy, pipeline: PipelineSpec) -> Self:
+    def from_deploy(cls, deploy: ServerDeploy, pipeline: PipelineSpec, api_key_digests: tuple[str, ...] = ()) -> Self:
         """The operator's limits, and OpenAI's names for the tasks that `pipeline` has."""
         tasks = {task.name for task in pipeline.tasks}
         aliases = (name for task, names in _OPENAI_NAMES.items() if task in tasks for name in names)
@@ -51,6 +55,7 @@ class ServerSettings:
             client_read_deadline_s=deploy.client_read_deadline_s,
             client_send_deadline_s=deploy.client_send_deadline_s,
             model_aliases=tuple(aliases),
+            api_key_digests=api_key_digests,
         )
 
 

@@ -38,7 +38,8 @@ async def serve(bootstrap: Bootstrap, child: ChildProcess) -> None:
     with child.reporting_failure():
         client = make_engine_client(bootstrap)
         await client.startup()
-        settings, drain = ServerSettings.from_deploy(bootstrap.config.server, client.pipeline), Drain()
+        drain, keys = Drain(), bootstrap.api_key_digests
+        settings = ServerSettings.from_deploy(bootstrap.config.server, client.pipeline, keys)
         config = ConnectionConfig(create_app(client, settings, drain), settings)
         config.load()
         server = _Server(config)

@@ -14,6 +14,7 @@ from collections import Counter
 from pathlib import Path
 from typing import IO
 
+from antiphon import env
 from antiphon.bench.chaos.census import Process, processes_of
 from antiphon.bench.processes import SERVED
 from antiphon.errors import ConfigError, StageError
@@ -63,7 +64,7 @@ class ChaosServer:
 
     async def spawn(self, *arguments: str) -> asyncio.subprocess.Process:
         """`antiphon ARGUMENTS` in a session of its own, which is one of this server's from now on."""
-        environment = {"ANTIPHON_LOG_LEVEL": "INFO", **os.environ, "PYTHONUNBUFFERED": "1"}
+        environment = {"ANTIPHON_LOG_LEVEL": "INFO", **env.without_secrets(), "PYTHONUNBUFFERED": "1"}
         environment["ANTIPHON_RUNTIME_DIR"] = str(self._runtime_dir)
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "antiphon", *arguments),

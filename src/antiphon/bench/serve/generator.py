@@ -29,6 +29,7 @@ from antiphon.bench.serve.messages import (
     Result,
     Task,
 )
+from antiphon.bench.serve.probe import authorization
 from antiphon.process import die_with_parent, set_title
 
 LAG_PERIOD_S = 0.01
@@ -129,6 +130,7 @@ class Generator:
 def _request(plan: Plan, ask: Ask) -> bytes:
     body = ask.body.encode()
     head = f"POST {plan.task.path} HTTP/1.1\r\nHost: {plan.host}:{plan.port}\r\nContent-Type: application/json\r\n"
+    head += "".join(f"{name}: {value}\r\n" for name, value in authorization().items())
     return f"{head}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from antiphon import env
 from antiphon.errors import ConfigError
 
 Labels = tuple[tuple[str, str], ...]
@@ -76,7 +77,7 @@ class ServerAddress:
     def _get(self, path: str) -> bytes:
         connection = http.client.HTTPConnection(self.host, self.port, timeout=_TIMEOUT_S)
         try:
-            connection.request("GET", path, headers={"Connection": "close"})
+            connection.request("GET", path, headers={"Connection": "close", **authorization()})
             answer = connection.getresponse()
             body = answer.read()
         except OSError as error:
@@ -86,6 +87,12 @@ class ServerAddress:
         if answer.status != 200:
             raise ConfigError([f"GET {path} of {self.host}:{self.port} was answered with {answer.status}"])
         return body
+
+
+def authorization() -> dict[str, str]:
+    """The header with this process's API key; empty without one."""
+    key = env.api_key()
+    return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 def parse_samples(page: str) -> Samples:
