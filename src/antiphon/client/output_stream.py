@@ -32,6 +32,8 @@ class StageMessage(msgspec.Struct, frozen=True):
 
 
 _SMALL_BYTES = 64
+_MAX_TAKEN_BYTES = 16 << 10
+"""Outputs that are taken at once: what is made of them waits in one piece for a client that reads slowly."""
 
 
 class OutputStream:
@@ -61,7 +63,7 @@ class OutputStream:
         self._is_whole = is_whole
         self._finals: frozenset[str] | None = None
         self._ended_finals: set[str] = set()
-        self._messages: deque[tuple[StageMessage, int]] = deque()
+        self._messages: deque[StageMessage] = deque()
         self._backlog_bytes = 0
         self._error: AntiphonError | None = None
         self._ended = False
@@ -95,9 +97,8 @@ class OutputStream:
         if self._ended or stage in self._ended_finals:
             return
         self._has_output = True
-        size_bytes = _size_bytes(output)
-        self._messages.append((StageMessage(stage, output), size_bytes))
-        self._backlog_bytes += size_bytes
+        self._messages.append(StageMessage(stage, output))
+        self._backlog_bytes += _size_bytes(output)
         if isinstance(output, OutputEnd):
             self._ended_finals.add(stage)
             self._end_if_over()
@@ -146,14 +147,37 @@ class OutputStream:
 
     async def __anext__(self) -> StageMessage:
         """The next message. HandoffTimeoutError if no stage says anything for `deadline_s`."""
+        if not await self._has_some():
+            raise StopAsyncIteration
+        return self._pop()
+
+    async def take(self) -> list[StageMessage]:
+        """All that has come, at least the next message, at most 16 KiB otherwise; [] once iterating would end."""
+        if not await self._has_some():
+            return []
+        if self._backlog_bytes <= _MAX_TAKEN_BYTES:
+            taken = list(self._messages)
+            self._messages.clear()
+            self._backlog_bytes = 0
+            return taken
+        taken, end_bytes = [self._pop()], self._backlog_bytes - _MAX_TAKEN_BYTES
+        while self._messages and self._backlog_bytes - _size_bytes(self._messages[0].output) >= end_bytes:
+            taken.append(self._pop())
+        return taken
+
+    async def _has_some(self) -> bool:
+        """Wait for messages; False after the last one. Raises what the request has failed with."""
         while not self._messages or (self._is_whole and not self._ended):
             if self._ended:
                 if self._error is not None:
                     raise self._error
-                raise StopAsyncIteration
+                return False
             await self._wait()
-        message, size_bytes = self._messages.popleft()
-        self._backlog_bytes -= size_bytes
+        return True
+
+    def _pop(self) -> StageMessage:
+        message = self._messages.popleft()
+        self._backlog_bytes -= _size_bytes(message.output)
         return message
 
     async def _wait(self) -> None:

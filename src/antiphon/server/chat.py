@@ -21,7 +21,7 @@ from antiphon.server.http_errors import json_response
 from antiphon.server.request_clock import RequestClock
 from antiphon.server.response_audio import ResponseAudio, encode_answer
 from antiphon.server.schema import ChatRequest
-from antiphon.server.sse import DONE, Base64Pieces, event, event_stream
+from antiphon.server.sse import DONE, Base64Pieces, event_stream
 from antiphon.server.streaming import run_until_disconnect
 
 
@@ -83,40 +83,42 @@ async def _events(
 ) -> AsyncGenerator[bytes, None]:
     """Role, deltas of text and audio as they come, the finish reason, the usage if asked for, [DONE].
 
-    The role is held back until a stage has said something: until then a failure can still be an HTTP error.
+    Events of what has come at once leave at once. The role is held back until a stage has said something: until
+    then a failure can still be an HTTP error.
     """
     text_stage, end = _text_stage(context), OutputEnd()
     include_usage = body.stream_options.include_usage
     writer = ChunkWriter(head, audio_out=body.audio_out, include_usage=include_usage)
     audio = ResponseAudio(body.audio_format, head.request_id, context.client.trace)
     joiner = Base64Pieces()
-    role = event(writer.role())
+    written = [writer.role()]
     async with await _submit(context, body, head, is_whole=False) as stream:
-        async for message in stream:
-            if role:
-                yield role
-                role = b""
-            match message.output:
-                case TextDelta(text=text):
-                    clock.saw_text()
-                    yield event(writer.text(text))
-                case AudioChunk() as chunk:
-                    clock.saw_audio(chunk)
-                    if encoded := joiner.encode(await audio.encode(chunk)):
-                        clock.sent_audio()
-                        yield event(writer.audio(encoded))
-                case OutputEnd() as last if message.stage == text_stage:
-                    end = last
-                case _:
-                    pass  # another stage's end
+        while messages := await stream.take():
+            for message in messages:
+                match message.output:
+                    case TextDelta(text=text):
+                        clock.saw_text()
+                        written.append(writer.text(text))
+                    case AudioChunk() as chunk:
+                        clock.saw_audio(chunk)
+                        if encoded := joiner.encode(await audio.encode(chunk)):
+                            clock.sent_audio()
+                            written.append(writer.audio(encoded))
+                    case OutputEnd() as last if message.stage == text_stage:
+                        end = last
+                    case _:
+                        pass  # another stage's end
+            if written:
+                yield b"".join(written)
+                written.clear()
         if body.audio_out:
             rest = joiner.encode(await audio.finish()) + joiner.finish()
             if rest:
                 clock.sent_audio()
-                yield event(writer.audio(rest))
-            yield event(writer.audio_end())
+                written.append(writer.audio(rest))
+            written.append(writer.audio_end())
     clock.complete(end.usage.num_output_tokens)
-    yield event(writer.finish(end.finish_reason))
+    written.append(writer.finish(end.finish_reason))
     if include_usage:
-        yield event(writer.usage(end))
-    yield DONE
+        written.append(writer.usage(end))
+    yield b"".join([*written, DONE])

@@ -1,6 +1,6 @@
 """The shapes of a chat answer: one completion object, or the chunks of a stream.
 
-In: text deltas, audio bytes, the end of the request. Out: OpenAI's dicts.
+In: text deltas, audio bytes, the end of the request. Out: OpenAI's dict, or its chunks as events.
 Does not know: the runtime, HTTP, when things happen.
 """
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from antiphon.ids import RequestId
 from antiphon.messages.client import OutputEnd
+from antiphon.server.sse import HOLE, EventForm, event
 
 Json = dict[str, object]
 
@@ -76,39 +77,45 @@ class ChunkWriter:
         self._audio_out = audio_out
         self._include_usage = include_usage
         self._audio_id_said = False
+        self._more_text = EventForm(self._chunk(self._text_delta(HOLE, {})))
+        self._more_audio = EventForm(self._chunk({"audio": {"data": HOLE}}))
 
-    def role(self) -> Json:
+    def role(self) -> bytes:
         """The first chunk."""
-        return self._chunk({"role": "assistant", "content": ""})
+        return event(self._chunk({"role": "assistant", "content": ""}))
 
-    def text(self, text: str) -> Json:
+    def text(self, text: str) -> bytes:
         """More text."""
-        delta: Json = {"content": text}
-        if self._audio_out:
-            delta["audio"] = self._audio({"transcript": text})
-        return self._chunk(delta)
+        if self._audio_out and not self._audio_id_said:
+            return event(self._chunk(self._text_delta(text, self._audio_id())))
+        return self._more_text.fill(text)
 
-    def audio(self, encoded: str) -> Json:
+    def audio(self, encoded: str) -> bytes:
         """More audio."""
-        return self._chunk({"audio": self._audio({"data": encoded})})
-
-    def audio_end(self) -> Json:
-        """After the last audio: nothing of it is kept for later turns."""
-        return self._chunk({"audio": self._audio({"expires_at": self._head.created_s})})
-
-    def finish(self, reason: str) -> Json:
-        """The last chunk with a choice."""
-        return self._chunk({}, finish_reason=reason)
-
-    def usage(self, end: OutputEnd) -> Json:
-        """The chunk after the last, if it was asked for."""
-        return {**self._envelope(), "choices": [], "usage": usage(end)}
-
-    def _audio(self, fields: Json) -> Json:
         if not self._audio_id_said:
-            self._audio_id_said = True
-            return {"id": self._head.audio_id, **fields}
-        return fields
+            return event(self._chunk({"audio": {**self._audio_id(), "data": encoded}}))
+        return self._more_audio.fill(encoded)
+
+    def audio_end(self) -> bytes:
+        """After the last audio: nothing of it is kept for later turns."""
+        return event(self._chunk({"audio": {**self._audio_id(), "expires_at": self._head.created_s}}))
+
+    def finish(self, reason: str) -> bytes:
+        """The last chunk with a choice."""
+        return event(self._chunk({}, finish_reason=reason))
+
+    def usage(self, end: OutputEnd) -> bytes:
+        """The chunk after the last, if it was asked for."""
+        return event({**self._envelope(), "choices": [], "usage": usage(end)})
+
+    def _audio_id(self) -> Json:
+        if self._audio_id_said:
+            return {}
+        self._audio_id_said = True
+        return {"id": self._head.audio_id}
+
+    def _text_delta(self, text: str, audio_id: Json) -> Json:
+        return {"content": text, "audio": {**audio_id, "transcript": text}} if self._audio_out else {"content": text}
 
     def _chunk(self, delta: Json, finish_reason: str | None = None) -> Json:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}

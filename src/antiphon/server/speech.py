@@ -20,10 +20,11 @@ from antiphon.server.models import check_language
 from antiphon.server.request_clock import RequestClock
 from antiphon.server.response_audio import ResponseAudio
 from antiphon.server.schema import SpeechRequest, SpokenBody
-from antiphon.server.sse import Base64Pieces, event, event_stream
+from antiphon.server.sse import HOLE, Base64Pieces, EventForm, event, event_stream
 from antiphon.server.streaming import StreamedResponse
 
 _PCM_RATE = 24_000
+_DELTA = EventForm({"type": "speech.audio.delta", "audio": HOLE})
 
 
 def speech_router(context: ServerContext) -> APIRouter:
@@ -103,17 +104,13 @@ async def _speech_events(pieces: AsyncGenerator[bytes | Usage, None]) -> AsyncGe
         async for piece in pieces:
             if isinstance(piece, bytes):
                 if encoded := joiner.encode(piece):
-                    yield _delta(encoded)
+                    yield _DELTA.fill(encoded)
                 continue
             if encoded := joiner.finish():
-                yield _delta(encoded)
+                yield _DELTA.fill(encoded)
             yield event({"type": "speech.audio.done", "usage": _usage(piece)})
     finally:
         await pieces.aclose()
-
-
-def _delta(encoded: str) -> bytes:
-    return event({"type": "speech.audio.delta", "audio": encoded})
 
 
 def _usage(usage: Usage) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """Server-sent events: JSON values as `data:` lines.
 
-In: plain dicts. Out: event bytes; failures after the first event as one last error event.
+In: plain dicts, or the strings that an event of a known form differs in. Out: event bytes; failures after the first
+event as one last error event.
 Does not know: what the events are about.
 """
 
@@ -8,6 +9,7 @@ import base64
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from uuid import uuid4
 
 import msgspec
 
@@ -21,12 +23,25 @@ _encode = msgspec.json.Encoder().encode
 
 DONE = b"data: [DONE]\n\n"
 """The last event of a chat stream that has not failed."""
+HOLE = f"hole-{uuid4().hex}"
+"""Where an EventForm has its string; nothing that a client sends is equal to it."""
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 def event(data: object) -> bytes:
     """One event of any plain value."""
     return b"data: " + _encode(data) + b"\n\n"
+
+
+class EventForm:
+    """Owns an event that is sent many times with another string in it: everything else is encoded once."""
+
+    def __init__(self, data: object) -> None:
+        self._around = event(data).split(_encode(HOLE))
+
+    def fill(self, text: str) -> bytes:
+        """The event with `text` in every place that was HOLE."""
+        return _encode(text).join(self._around)
 
 
 def error_event(error: dict[str, dict[str, str | None]]) -> bytes:

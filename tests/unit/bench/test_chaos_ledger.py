@@ -11,7 +11,7 @@ from antiphon.errors import ReplicaDiedError
 from antiphon.ids import RequestId
 from antiphon.server.chat_answer import AnswerHead, ChunkWriter
 from antiphon.server.http_errors import envelope
-from antiphon.server.sse import DONE, error_event, event
+from antiphon.server.sse import DONE, error_event
 
 DIED = "talker/1 died (SIGKILL) while it served req-1; try again"
 
@@ -106,9 +106,9 @@ def test_growth_counts_beyond_what_more_processes_cost() -> None:
 def test_events_are_read_as_the_server_writes_them() -> None:
     writer = ChunkWriter(AnswerHead(RequestId("req-1"), "sim-voice"), audio_out=True, include_usage=False)
     pcm = base64.b64encode(b"abcdef").decode()
-    events = event(writer.role()) + event(writer.text("he")) + event(writer.audio(pcm)) + event(writer.text("llo"))
+    events = writer.role() + writer.text("he") + writer.audio(pcm) + writer.text("llo")
     answer = Answer(Expected("hello", b"abcdef"))
-    answer.read_body(Form.SPOKEN_CHAT_EVENTS, events + event(writer.finish("stop")) + DONE, ended=True)
+    answer.read_body(Form.SPOKEN_CHAT_EVENTS, events + writer.finish("stop") + DONE, ended=True)
     assert (answer.text, answer.pcm, answer.is_complete, answer.is_wrong) == ("hello", b"abcdef", True, False)
 
     cut_off = Answer(Expected("hello", b"abcdef"))

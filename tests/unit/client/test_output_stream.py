@@ -95,6 +95,41 @@ async def test_a_reader_that_waits_is_woken_by_each_message_and_by_the_end() -> 
 
 
 @in_a_loop
+async def test_all_that_has_come_is_taken_at_once_and_nothing_at_the_end() -> None:
+    bench = Bench(finals=("thinker",))
+    for text in "ab":
+        bench.stream.push("thinker", TextDelta(text))
+    assert [message.output for message in await bench.stream.take()] == [TextDelta("a"), TextDelta("b")]
+    taking = asyncio.create_task(bench.stream.take())
+    await asyncio.sleep(0)
+    bench.stream.push("thinker", TextDelta("c"))
+    bench.stream.push("thinker", END)
+    assert [message.output for message in await taking] == [TextDelta("c"), END]
+    assert await bench.stream.take() == [] and bench.stream.backlog_bytes == 0
+
+
+@in_a_loop
+async def test_of_a_long_backlog_16_kib_are_taken_and_the_rest_keeps_its_place_in_the_bound() -> None:
+    bench, chunk = Bench(), AudioChunk(bytes(6 << 10), 24_000)
+    for output in (TextDelta("a"), chunk, chunk, chunk, AudioChunk(bytes(20 << 10), 24_000)):
+        bench.stream.push("code2wav", output)
+    assert [message.output for message in await bench.stream.take()] == [TextDelta("a"), chunk, chunk]
+    assert bench.stream.backlog_bytes == 26 << 10
+    assert [len(await bench.stream.take()) for _ in range(2)] == [1, 1], "one too large is given alone"
+    assert bench.stream.backlog_bytes == 0
+
+
+@in_a_loop
+async def test_what_came_before_an_error_is_taken_and_then_the_error_is_raised() -> None:
+    bench = Bench()
+    bench.stream.push("thinker", TextDelta("a"))
+    bench.stream.fail(StageError("no voice"))
+    assert len(await bench.stream.take()) == 1
+    with pytest.raises(StageError, match="no voice"):
+        await bench.stream.take()
+
+
+@in_a_loop
 async def test_outputs_before_an_error_are_given_and_then_the_error_is_raised() -> None:
     bench = Bench()
     bench.stream.push("thinker", TextDelta("a"))

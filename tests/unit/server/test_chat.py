@@ -51,6 +51,19 @@ async def test_a_streamed_text_answer(http, client):
     assert len({chunk["id"] for chunk in events(answer.text)}) == 1
 
 
+async def test_deltas_that_have_come_at_once_leave_in_one_message_an_event_each(app, client):
+    client.script = [text("Hel"), text('"l\no"')]
+    exchange = RawExchange(app, PATH, json.dumps({**BODY, "stream": True}).encode())
+    running = asyncio.create_task(exchange.run())
+    await exchange.first_body.wait()
+    (body,) = (message["body"] for message in exchange.sent if message.get("body"))
+    role, *deltas = [chunk["choices"][0]["delta"] for chunk in events(body.decode())]
+    assert role["role"] == "assistant"
+    assert deltas == [{"content": "Hel"}, {"content": '"l\no"'}]
+    exchange.hung_up.set()
+    await running
+
+
 async def test_a_stream_tells_no_usage_unless_asked(http, client):
     client.script = TEXT_ONLY
     answer = await http.post(PATH, json={**BODY, "stream": True})

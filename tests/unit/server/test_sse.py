@@ -7,7 +7,7 @@ import pytest
 
 from antiphon.errors import StageError
 from antiphon.server.http_errors import envelope
-from antiphon.server.sse import Base64Pieces, error_event, event
+from antiphon.server.sse import HOLE, Base64Pieces, EventForm, error_event, event
 
 
 def test_an_event_is_one_data_line_and_an_empty_line():
@@ -16,6 +16,12 @@ def test_an_event_is_one_data_line_and_an_empty_line():
     assert encoded.endswith("\n\n")
     assert encoded.count("\n") == 2
     assert json.loads(encoded.removeprefix("data: ")) == {"text": "two\nlines, ä"}
+
+
+@pytest.mark.parametrize("text", ["", "plain", 'a "quoted\\" word', "two\nlines", "ä\x00\u2028\U0001f600", HOLE])
+def test_a_filled_form_is_the_event_with_the_text_in_every_hole(text):
+    form = EventForm({"id": 7, "content": HOLE, "audio": {"transcript": HOLE}, "usage": None})
+    assert form.fill(text) == event({"id": 7, "content": text, "audio": {"transcript": text}, "usage": None})
 
 
 def test_an_error_event_is_named_error_and_carries_the_envelope():
