@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import re
+import wave
 from pathlib import Path
 
 import av
@@ -11,8 +12,17 @@ import httpx
 import numpy as np
 import openai
 import pytest
+import soxr
 
+from antiphon.server.audio_encode import AudioFormat
+from tests.process.test_voice_quality import SENTENCES
+from tests.unit.server.test_audio import DELAY_SAMPLES, FRAME_SAMPLES
+from tests.words import word_errors, words
+
+RATE = 24_000
 SENTENCE = "The quick brown fox jumps over the lazy dog."
+THREE_SENTENCES = f"{' '.join(SENTENCES[:2])} The museum is closed on Monday morning."
+LONG_TEXT = " ".join(SENTENCES)
 CONTAINERS = {"mp3": "mp3", "wav": "wav", "flac": "flac", "opus": "ogg", "aac": "aac"}
 
 
@@ -39,37 +49,86 @@ def assert_speech(samples: np.ndarray, rate: int) -> None:
     assert float(np.abs(samples).max()) < 1.0
 
 
+def assert_same_samples(pcm: bytes, expected: bytes) -> None:
+    """Of one seed. The vocoder's rounding depends on how many frames are there at once, which is a matter of time."""
+    assert len(pcm) == len(expected)
+    assert np.abs(np.frombuffer(pcm, "<i2").astype(int) - np.frombuffer(expected, "<i2")).max() <= 2
+
+
 def speech(client: openai.OpenAI, **wishes) -> bytes:
-    return client.audio.speech.create(model="tts-1", voice="alloy", input=SENTENCE, **wishes).read()
+    return client.audio.speech.create(**{"model": "tts-1", "voice": "alloy", "input": SENTENCE, **wishes}).read()
+
+
+@pytest.fixture(scope="module")
+def spoken_pcm(voice_server) -> bytes:
+    """Three sentences of one seed, s16le at 24 kHz."""
+    body = {"model": "voice", "input": THREE_SENTENCES, "response_format": "pcm", "seed": 1}
+    return httpx.post(f"{voice_server.url}/v1/audio/speech", json=body, timeout=120).content
 
 
 @pytest.mark.parametrize("format", list(CONTAINERS))
-def test_every_format_to_a_file(client, tmp_path: Path, format):
+def test_every_format_streamed_to_a_file_is_one_audio_with_all_of_the_speech(
+    client, spoken_pcm, tmp_path: Path, format
+):
     path = tmp_path / f"speech.{format}"
-    client.audio.speech.create(model="tts-1", voice="alloy", input=SENTENCE, response_format=format).write_to_file(path)
-    assert_speech(*decoded(path.read_bytes(), CONTAINERS[format]))
-
-
-@pytest.mark.parametrize("format", [*CONTAINERS, "pcm"])
-def test_every_format_streamed_comes_in_pieces_that_join_to_one_audio(client, format):
+    wishes = {"response_format": format, "extra_body": {"seed": 1}}
     with client.audio.speech.with_streaming_response.create(
-        model="tts-1", voice="alloy", input=f"{SENTENCE} {SENTENCE} {SENTENCE}", response_format=format
+        model="tts-1", voice="alloy", input=THREE_SENTENCES, **wishes
+    ) as response:
+        response.stream_to_file(path)
+    samples, rate = decoded(path.read_bytes(), CONTAINERS[format])
+    assert_speech(samples[: samples.size // 3], rate)
+    num_extra = samples.size * 24_000 / rate - len(spoken_pcm) / 2
+    delay, frame = (sizes.get(AudioFormat(format), 0) for sizes in (DELAY_SAMPLES, FRAME_SAMPLES))
+    assert 0 <= num_extra <= delay + frame
+    heard = client.audio.transcriptions.create(model="whisper-1", file=path, language="en").text
+    assert word_errors(THREE_SENTENCES, heard) <= 2
+    assert words(heard)[-1] == "morning"
+
+
+def test_pcm_comes_in_pieces_that_join_to_the_samples_of_one_seed(client, spoken_pcm):
+    with client.audio.speech.with_streaming_response.create(
+        model="tts-1", voice="alloy", input=THREE_SENTENCES, response_format="pcm", extra_body={"seed": 1}
     ) as response:
         pieces = list(response.iter_bytes())
     assert len(pieces) > 1
-    data = b"".join(pieces)
-    if format == "pcm":
-        samples, rate = np.frombuffer(data, "<i2") / 32_768, 24_000
-    else:
-        samples, rate = decoded(data, CONTAINERS[format])
-    assert_speech(samples[: samples.size // 3], rate)
-    assert 4.5 < samples.size / rate < 24
+    assert_same_samples(b"".join(pieces), spoken_pcm)
 
 
-def test_pcm_and_wav_of_one_seed_are_the_same_samples(client):
-    pcm = speech(client, response_format="pcm", extra_body={"seed": 1})
-    wav = speech(client, response_format="wav", extra_body={"seed": 1})
-    assert wav[44:] == pcm
+def test_a_streamed_wav_is_read_by_pythons_wave(client, spoken_pcm):
+    data = speech(client, input=THREE_SENTENCES, response_format="wav", extra_body={"seed": 1})
+    with wave.open(io.BytesIO(data)) as file:
+        assert file.getparams()[:3] == (1, 2, 24_000)
+        assert_same_samples(file.readframes(file.getnframes()), spoken_pcm)
+
+
+def test_another_sample_rate_is_the_same_speech(voice_server, client, spoken_pcm, tmp_path: Path):
+    body = {"model": "tts-1", "input": THREE_SENTENCES, "response_format": "pcm", "seed": 1, "sample_rate": 8_000}
+    answer = httpx.post(f"{voice_server.url}/v1/audio/speech", json=body, timeout=120)
+    assert answer.headers["content-type"] == "audio/pcm;rate=8000;channels=1"
+    assert len(answer.content) // 2 == round(len(spoken_pcm) / 2 / 3)
+    assert_same_samples(answer.content, soxr.resample(np.frombuffer(spoken_pcm, "<i2"), 24_000, 8_000).tobytes())
+
+
+def test_a_language_that_no_voice_speaks_is_a_400_that_names_the_one_spoken(client):
+    with pytest.raises(openai.BadRequestError, match="speaks en-US, not 'de'") as raised:
+        speech(client, extra_body={"language": "de"})
+    assert raised.value.param == "language"
+    assert_speech(
+        np.frombuffer(speech(client, response_format="pcm", extra_body={"language": "en"}), "<i2") / 2**15, RATE
+    )
+
+
+def test_a_long_text_is_one_audio_without_a_word_missing(voice_server, tmp_path: Path):
+    body = {"model": "tts-1", "input": LONG_TEXT, "response_format": "flac"}
+    answer = httpx.post(f"{voice_server.url}/v1/audio/speech", json=body, timeout=120)
+    files = {"file": ("speech.flac", answer.content)}
+    form = {"model": "whisper-1", "language": "en"}
+    heard = httpx.post(f"{voice_server.url}/v1/audio/transcriptions", data=form, files=files, timeout=120).json()[
+        "text"
+    ]
+    assert word_errors(LONG_TEXT, heard) <= 0.1 * len(words(LONG_TEXT))
+    assert words(heard)[-1] == "school"
 
 
 def test_events_join_to_the_audio_of_the_plain_answer(voice_server, client):
