@@ -15,6 +15,7 @@ ORDER = (
     ("errors",),
     ("ids",),
     ("env",),
+    ("clauses",),
     ("config",),
     ("messages",),
     ("transport",),
@@ -39,7 +40,6 @@ REACHED_THROUGH_THE_REGISTRY = "models"
 MAY_REACH_MODELS = {
     ("antiphon.cli.check", "antiphon.models.voice.weights"),
     ("antiphon.bench.reference", "antiphon.models.voice.weights"),
-    ("antiphon.bench.reference", "antiphon.models.voice.clauses"),
     ("antiphon.bench.chaos.run", "antiphon.models.simulated.voice_pipeline"),
     ("antiphon.bench.chaos.run", "antiphon.models.simulated.voice_values"),
     ("antiphon.bench.lanes.control", "antiphon.models.simulated.emitter_pipeline"),

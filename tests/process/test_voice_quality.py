@@ -8,8 +8,8 @@ import httpx
 import numpy as np
 import pytest
 
+from antiphon.clauses import ClauseSplitter
 from antiphon.models.voice.acoustic import AcousticModel
-from antiphon.models.voice.clauses import ClauseSplitter
 from antiphon.models.voice.vocoder import StreamingVocoder
 from tests.words import word_errors, words
 

@@ -1,7 +1,7 @@
 import pytest
 
 from antiphon.bench.workloads import SPOKEN, Prompts, Spoken, long_texts
-from antiphon.models.voice.clauses import ClauseSplitter
+from antiphon.clauses import ClauseSplitter
 
 
 @pytest.mark.parametrize("spoken", SPOKEN)

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from antiphon.clauses import ClauseSplitter
 from antiphon.errors import AntiphonError, InvalidRequestError
 from antiphon.models.voice.acoustic import AcousticModel
-from antiphon.models.voice.clauses import ClauseSplitter
 from antiphon.stage.engine.generation_model import ModelContext, Slot
 from antiphon.stage.engine.guard import one_by_one
 from antiphon.stage.request import NOTHING, Arrays, StageOutput, StageRequest

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.models.voice.clauses import HARD_CHARS, ClauseSplitter
+from antiphon.clauses import HARD_CHARS, ClauseSplitter
 
 FRAGMENTS = (
     "hello", "The fox", "Dr.", "J.", "e.g.", "3.14", "10,000", "No.", "https://a.org/x.y?z=1,2", "wait...", "…",
