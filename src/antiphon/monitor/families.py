@@ -58,7 +58,7 @@ _REQUESTS = (
         "http_requests_total",
         "requests",
         ("process", "route", "method", "status"),
-        "answered HTTP requests; status 499: the client left first",
+        "answered HTTP requests and ended WebSockets (method WEBSOCKET, status 101); status 499: the client left first",
     ),
     (
         _G,

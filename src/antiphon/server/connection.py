@@ -6,8 +6,6 @@ Does not know: routes, bodies, tasks.
 
 import asyncio
 import logging
-import socket
-import struct
 from typing import Any
 
 import uvicorn
@@ -19,17 +17,33 @@ from antiphon.errors import InvalidRequestError
 from antiphon.ids import new_request_id
 from antiphon.server.http_errors import error_response
 from antiphon.server.limits import ServerSettings
+from antiphon.server.read_clock import ReadClock, reset
+from antiphon.server.socket_connection import PING_S, SocketConnection
 
 _log = logging.getLogger(__name__)
-_CHECK_S = 1.0
-_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 class ConnectionConfig(uvicorn.Config):
-    """uvicorn's settings of an api-server, and the operator's deadlines. Use it with uvicorn.Server and `sockets`."""
+    """uvicorn's settings of an api-server, and the operator's deadlines. Use it with uvicorn.Server and `sockets`.
+
+    uvicorn logs warnings only: its own line for each WebSocket has the query string, in which clients send keys.
+    """
 
     def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
-        super().__init__(app, loop="none", http=Connection, lifespan="off", log_config=None, access_log=False)
+        super().__init__(
+            app,
+            loop="none",
+            http=Connection,
+            ws=SocketConnection,
+            ws_max_size=settings.max_body_bytes,
+            ws_ping_interval=PING_S,
+            ws_ping_timeout=settings.client_read_deadline_s,
+            ws_per_message_deflate=False,
+            lifespan="off",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+        )
         self.settings = settings
 
 
@@ -49,23 +63,19 @@ class Connection(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._read_deadline_s = config.settings.client_read_deadline_s
-        self._send_deadline_s = config.settings.client_send_deadline_s
-        self._num_unread_bytes = 0
-        self._unread_since_s = 0.0
-        self._read_clock: asyncio.TimerHandle | None = None
+        self._settings = config.settings
+        self._read_clock: ReadClock | None = None
         self._send_clock: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Waits for the first request from now on."""
         super().connection_made(transport)
-        transport.set_write_buffer_limits(high=0)
+        self._read_clock = ReadClock(transport, self._settings.client_read_deadline_s, self._request_id)
         self._start_send_clock()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing is waited for any more."""
-        self._stop_read_clock()
-        self._stop_send_clock()
+        self._stop_clocks()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -84,16 +94,21 @@ class Connection(HttpToolsProtocol):
         self._stop_send_clock()
         super().on_headers_complete()
 
+    def handle_websocket_upgrade(self) -> None:
+        """From here on the connection is a SocketConnection's, which has its own clock."""
+        self._stop_clocks()
+        super().handle_websocket_upgrade()
+
     def pause_writing(self) -> None:
         """Bytes wait for the client."""
         super().pause_writing()
-        self._num_unread_bytes = self.transport.get_write_buffer_size()
-        self._unread_since_s = self.loop.time()
-        self._check_later()
+        if self._read_clock is not None:
+            self._read_clock.start()
 
     def resume_writing(self) -> None:
         """The client has everything."""
-        self._stop_read_clock()
+        if self._read_clock is not None:
+            self._read_clock.stop()
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
@@ -106,37 +121,15 @@ class Connection(HttpToolsProtocol):
             self.transport.write(STATUS_LINE[400] + head + b"\r\n" + bytes(response.body))
         self.transport.close()
 
-    def _check_later(self) -> None:
-        left_s = self._unread_since_s + self._read_deadline_s - self.loop.time()
-        self._read_clock = self.loop.call_later(min(_CHECK_S, max(0.0, left_s)), self._check_reading)
-
-    def _check_reading(self) -> None:
-        num_bytes = self.transport.get_write_buffer_size()
-        if num_bytes < self._num_unread_bytes:
-            self._num_unread_bytes, self._unread_since_s = num_bytes, self.loop.time()
-        if self.loop.time() - self._unread_since_s < self._read_deadline_s:
-            return self._check_later()
-        _log.warning(
-            "req=%s: its client has taken no byte for %g s while %d bytes wait for it; the connection is reset; "
-            "raise server.client_read_deadline_s for clients that pause longer",
-            *(self._request_id(), self._read_deadline_s, num_bytes),
-        )
-        self._reset()
-
     def _send_expired(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:  # earlier requests are served first
             return self._start_send_clock()
         _log.warning(
             "req=%s: its client (%s) did not send the whole request in %g s; the connection is reset; "
             "raise server.client_send_deadline_s for slower clients",
-            *(self._request_id(), self.client, self._send_deadline_s),
+            *(self._request_id(), self.client, self._settings.client_send_deadline_s),
         )
-        self._reset()
-
-    def _reset(self) -> None:
-        """Close at once, and let the kernel drop what it still holds for this client."""
-        self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
-        self.transport.abort()
+        reset(self.transport)
 
     def _request_id(self) -> str:
         """The last request on this connection, "none" before the first one's head."""
@@ -144,14 +137,14 @@ class Connection(HttpToolsProtocol):
 
     def _start_send_clock(self) -> None:
         self._stop_send_clock()
-        self._send_clock = self.loop.call_later(self._send_deadline_s, self._send_expired)
+        self._send_clock = self.loop.call_later(self._settings.client_send_deadline_s, self._send_expired)
 
     def _stop_send_clock(self) -> None:
         if self._send_clock is not None:
             self._send_clock.cancel()
             self._send_clock = None
 
-    def _stop_read_clock(self) -> None:
+    def _stop_clocks(self) -> None:
+        self._stop_send_clock()
         if self._read_clock is not None:
-            self._read_clock.cancel()
-            self._read_clock = None
+            self._read_clock.stop()

@@ -1,7 +1,7 @@
 """The end of an api-server's work: no new request, time for the open ones, a clear word to those that get none.
 
-In: every HTTP request, and once the order to drain. Out: requests that run, or OverloadedError for their client.
-Does not know: signals, processes, what the requests want.
+In: every HTTP request and WebSocket, and once the order to drain. Out: those that run, or OverloadedError for their
+client. Does not know: signals, processes, what the requests want.
 """
 
 import asyncio
@@ -20,9 +20,13 @@ _LAST_WORDS_S = 1.0
 
 
 class Drain:
-    """Owns the tasks of the open requests, and whether new ones are taken."""
+    """Owns the tasks of the open requests and WebSockets, and whether new ones are taken.
+
+    begun: set once no new request is taken. A WebSocket that has nothing to do ends then, by `check`.
+    """
 
     def __init__(self) -> None:
+        self.begun = asyncio.Event()
         self._open: set[asyncio.Task[None]] = set()
         self._cut_off: set[asyncio.Task[None]] = set()
         self._ends_s: float | None = None
@@ -66,6 +70,7 @@ class Drain:
         clients, then by cancelling what has not come to its end by that (an upload, a client that does not read).
         """
         self._ends_s = time.monotonic() + drain_s
+        self.begun.set()
         if await self._is_idle_within(drain_s):
             return
         _log.warning("%d requests are cut off after timeouts.drain_s = %g s", len(self._open), drain_s)
@@ -91,7 +96,7 @@ class DrainGate:
         self._drain = drain
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in _SERVED_TO_THE_END:
+        if scope["type"] == "lifespan" or scope["path"] in _SERVED_TO_THE_END:
             return await self._app(scope, receive, send)
         await self._drain.run(self._app, scope, receive, send)
 

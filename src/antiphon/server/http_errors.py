@@ -25,10 +25,14 @@ def envelope(error: AntiphonError) -> dict[str, dict[str, str | None]]:
     return _envelope(error.message, error.openai_type, error.code, error.param)
 
 
-def internal_envelope(request_id: str) -> dict[str, dict[str, str | None]]:
+def internal_error(request_id: str) -> AntiphonError:
     """What a client hears of a fault of ours: the id under which the log has the rest."""
-    message = f"internal error in request {request_id}; the server's log has the details under this id"
-    return _envelope(message, "server_error", "internal_error")
+    return AntiphonError(f"internal error in request {request_id}; the server's log has the details under this id")
+
+
+def internal_envelope(request_id: str) -> dict[str, dict[str, str | None]]:
+    """`internal_error` as OpenAI's clients read it."""
+    return envelope(internal_error(request_id))
 
 
 def error_response(error: AntiphonError) -> Response:
@@ -39,11 +43,6 @@ def error_response(error: AntiphonError) -> Response:
     if isinstance(error, OverloadedError):
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
     return json_response(envelope(error), status=error.http_status, headers=headers)
-
-
-def internal_error_response(request_id: str) -> Response:
-    """A 500 that says nothing of the server's inside."""
-    return json_response(internal_envelope(request_id), status=500)
 
 
 def json_response(content: object, *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -62,13 +61,19 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     match error.status_code:
         case 404:
-            message = f"there is no {request.url.path} here; GET /docs lists the routes"
+            return no_such_route(request.url.path)
         case 405:
             message = f"{request.url.path} does not take {request.method}; GET /docs lists the routes"
         case _:
             message = str(error.detail)
     content = _envelope(message, "invalid_request_error", _HTTP_CODES.get(error.status_code, "invalid_request"))
     return json_response(content, status=error.status_code, headers=dict(error.headers or {}))
+
+
+def no_such_route(path: str) -> Response:
+    """A 404 for a path that is not ours."""
+    message = f"there is no {path} here; GET /docs lists the routes"
+    return json_response(_envelope(message, "invalid_request_error", _HTTP_CODES[404]), status=404)
 
 
 def invalid_request(problems: Sequence[dict[str, Any]]) -> InvalidRequestError:

@@ -38,6 +38,8 @@ class ServerSettings:
     video_frames_per_s: float = 2.0
     client_read_deadline_s: float = 60.0
     client_send_deadline_s: float = 300.0
+    websocket_idle_s: float = 600.0
+    websocket_max_s: float = 3600.0
     model_aliases: tuple[str, ...] = tuple(name for names in _OPENAI_NAMES.values() for name in names)
     api_key_digests: tuple[str, ...] = ()
 
@@ -54,6 +56,8 @@ class ServerSettings:
             video_frames_per_s=deploy.video_frames_per_s,
             client_read_deadline_s=deploy.client_read_deadline_s,
             client_send_deadline_s=deploy.client_send_deadline_s,
+            websocket_idle_s=deploy.websocket_idle_s,
+            websocket_max_s=deploy.websocket_max_s,
             model_aliases=tuple(aliases),
             api_key_digests=api_key_digests,
         )

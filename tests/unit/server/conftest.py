@@ -2,11 +2,14 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable
+import socket
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import httpx
 import pytest
+import uvicorn
 from fastapi import FastAPI
 
 from antiphon.client.output_stream import OutputStream, StageMessage
@@ -17,10 +20,13 @@ from antiphon.messages.control import Counter
 from antiphon.messages.tasks import ChatInput, TaskInput
 from antiphon.monitor.trace import NoTrace, Trace
 from antiphon.server.app import create_app
+from antiphon.server.connection import ConnectionConfig
 from antiphon.server.drain import Drain
 from antiphon.server.limits import ServerSettings
 
 SAMPLE_RATE = 24_000
+KERNEL_BYTES = 4096
+"""What the kernel keeps of a connection's bytes on their way out: little, so that a client that does not read shows."""
 PIPELINE = PipelineSpec(
     name="voice",
     stages=tuple(
@@ -196,3 +202,28 @@ def events(body: str) -> list[dict]:
     """The JSON of all `data:` lines but [DONE]."""
     lines = [line.removeprefix("data: ") for line in body.splitlines() if line.startswith("data: ")]
     return [json.loads(line) for line in lines if line != "[DONE]"]
+
+
+@asynccontextmanager
+async def listening(app: FastAPI, settings: ServerSettings) -> AsyncIterator[uvicorn.Server]:
+    """`app` under uvicorn on a port of its own."""
+    config = ConnectionConfig(app, settings)
+    config.load()
+    server, listener = uvicorn.Server(config), socket.create_server(("127.0.0.1", 0))
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_BYTES)  # of every connection
+    listener.setblocking(False)
+    serving = asyncio.create_task(server._serve(sockets=[listener]))
+    assert await eventually(lambda: server.started)
+    try:
+        yield server
+    finally:
+        server.should_exit = server.force_exit = True
+        await serving
+
+
+async def eventually(check: Callable[[], bool], timeout_s: float = 5.0) -> bool:
+    for _ in range(int(timeout_s / 0.01)):
+        if check():
+            return True
+        await asyncio.sleep(0.01)
+    return False

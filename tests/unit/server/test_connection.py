@@ -11,14 +11,12 @@ import pytest
 import uvicorn
 
 from antiphon.server.app import create_app
-from antiphon.server.connection import ConnectionConfig
 from antiphon.server.drain import Drain
 from antiphon.server.limits import ServerSettings
-from tests.unit.server.conftest import ScriptedClient, audio, end, text
+from tests.unit.server.conftest import KERNEL_BYTES, ScriptedClient, audio, end, eventually, listening, text
 
 pytestmark = pytest.mark.anyio
 DEADLINE_S = 0.4
-KERNEL_BYTES = 4096
 NUM_SAMPLES = 500_000  # 1 MB: more than the kernel takes for a client that does not read
 SPEECH = {"model": "voice", "input": "Hi.", "response_format": "pcm"}
 CHAT = {"model": "voice", "messages": [{"role": "user", "content": "Hi."}]}
@@ -29,26 +27,8 @@ SPOKEN = {"modalities": ["text", "audio"], "audio": {"voice": "alloy", "format":
 async def served(client: ScriptedClient, **limits: float) -> AsyncIterator[uvicorn.Server]:
     """The app over `client` on a port of its own."""
     settings = ServerSettings(**limits)
-    config = ConnectionConfig(create_app(client, settings, Drain()), settings)
-    config.load()
-    server, listener = uvicorn.Server(config), socket.create_server(("127.0.0.1", 0))
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_BYTES)  # of every connection
-    listener.setblocking(False)
-    serving = asyncio.create_task(server._serve(sockets=[listener]))
-    assert await eventually(lambda: server.started)
-    try:
+    async with listening(create_app(client, settings, Drain()), settings) as server:
         yield server
-    finally:
-        server.should_exit = server.force_exit = True
-        await serving
-
-
-async def eventually(check: Callable[[], bool], timeout_s: float = 5.0) -> bool:
-    for _ in range(int(timeout_s / 0.01)):
-        if check():
-            return True
-        await asyncio.sleep(0.01)
-    return False
 
 
 async def open_socket(server: uvicorn.Server, receive_bytes: int = 0) -> socket.socket:
