@@ -24,7 +24,7 @@ from antiphon.messages.client import (
 )
 
 
-class StageMessage(msgspec.Struct, frozen=True):
+class StageMessage(msgspec.Struct, frozen=True, gc=False):
     """One message of a final stage. OutputEnd is that stage's last one."""
 
     stage: str

@@ -2,6 +2,7 @@
 
 In: a final stage's output. Out: ClientOutput messages, coalesced in ClientFrames.
 Does not know: HTTP, SSE, audio containers, or the stages between.
+They refer to values only, so the garbage collector need not look at them (gc=False): thousands may wait for a client.
 """
 
 import msgspec
@@ -13,7 +14,7 @@ MAX_QUEUED_FRAMES = 4096
 """ClientFrames of one replica that wait on either side for an api-server; one that is further behind hangs."""
 
 
-class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
+class Usage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What a stage counted for one request."""
 
     num_input_tokens: int = 0
@@ -21,26 +22,26 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
     num_samples: int = 0
 
 
-class TextDelta(msgspec.Struct, frozen=True, tag="text"):
+class TextDelta(msgspec.Struct, frozen=True, gc=False, tag="text"):
     """More text, never empty."""
 
     text: str
 
 
-class TokenDelta(msgspec.Struct, frozen=True, tag="tokens"):
+class TokenDelta(msgspec.Struct, frozen=True, gc=False, tag="tokens"):
     """More token ids."""
 
     token_ids: list[int]
 
 
-class AudioChunk(msgspec.Struct, frozen=True, tag="audio"):
+class AudioChunk(msgspec.Struct, frozen=True, gc=False, tag="audio"):
     """More audio: s16le mono samples."""
 
     pcm: bytes
     sample_rate: int
 
 
-class ImageOutput(msgspec.Struct, frozen=True, tag="image"):
+class ImageOutput(msgspec.Struct, frozen=True, gc=False, tag="image"):
     """One whole picture: uint8 [height, width, channels] in row order."""
 
     pixels: bytes
@@ -49,7 +50,7 @@ class ImageOutput(msgspec.Struct, frozen=True, tag="image"):
     channels: int
 
 
-class Segment(msgspec.Struct, frozen=True, tag="segment"):
+class Segment(msgspec.Struct, frozen=True, gc=False, tag="segment"):
     """A transcribed stretch of audio; times in seconds from the start of the audio."""
 
     text: str
@@ -58,7 +59,7 @@ class Segment(msgspec.Struct, frozen=True, tag="segment"):
     language: str = ""
 
 
-class RawRows(msgspec.Struct, frozen=True, tag="raw"):
+class RawRows(msgspec.Struct, frozen=True, gc=False, tag="raw"):
     """Rows of a declared key as a stage made them: [rows, ...] in row order.
 
     No API has a place for them: the engine client counts and drops them.
@@ -70,14 +71,14 @@ class RawRows(msgspec.Struct, frozen=True, tag="raw"):
     data: bytes
 
 
-class OutputEnd(msgspec.Struct, frozen=True, tag="end"):
+class OutputEnd(msgspec.Struct, frozen=True, gc=False, tag="end"):
     """The stage has finished this request: its last message on this lane."""
 
     finish_reason: str = "stop"
     usage: Usage = Usage()
 
 
-class OutputError(msgspec.Struct, frozen=True, tag="error"):
+class OutputError(msgspec.Struct, frozen=True, gc=False, tag="error"):
     """The stage failed this request: its last message on this lane."""
 
     error: ErrorInfo
@@ -88,7 +89,7 @@ ClientData = TextDelta | TokenDelta | AudioChunk | ImageOutput | Segment | RawRo
 ClientOutput = ClientData | OutputEnd | OutputError
 
 
-class Addressed(msgspec.Struct, frozen=True, array_like=True):
+class Addressed(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """One output and the request it belongs to."""
 
     request_id: str
@@ -96,7 +97,7 @@ class Addressed(msgspec.Struct, frozen=True, array_like=True):
     output: ClientOutput
 
 
-class ClientFrame(msgspec.Struct, frozen=True):
+class ClientFrame(msgspec.Struct, frozen=True, gc=False):
     """What a replica sends an api-server at once: all outputs of a step for it, or of several very short steps.
 
     num_sent: outputs the replica has put on this lane for this api-server so far, with these. sent_s: monotonic time.

@@ -5,6 +5,7 @@ In: a Bootstrap with an inherited listening socket. Out: HTTP. Does not know: ro
 
 import asyncio
 import contextlib
+import gc
 import signal
 import socket
 from collections.abc import Iterator
@@ -47,6 +48,8 @@ async def serve(bootstrap: Bootstrap, child: ChildProcess) -> None:
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
+    gc.collect()
+    gc.freeze()  # what start-up made lives as long as the process; the collector need not look at it again
     child.ready()
     await stopping.wait()
     await drain.finish(bootstrap.config.timeouts.drain_s, client.fail_all)

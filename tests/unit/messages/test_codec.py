@@ -1,10 +1,12 @@
 """Every message of every lane survives the wire, and nothing else passes for one."""
 
+import gc
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from antiphon.client.output_stream import StageMessage
 from antiphon.config.deploy import DeployConfig, EdgeDeploy, StageDeploy
 from antiphon.config.pipeline import Modality, StartWhen
 from antiphon.messages import codec
@@ -113,6 +115,13 @@ def test_what_is_told_to_an_api_server_comes_back_equal(message: ToApiServer) ->
 def test_an_output_comes_back_equal_in_its_frame(output: ClientOutput) -> None:
     frame = ClientFrame("talker/0", [Addressed("req-1", 1, output), Addressed("req-2", 0, TextDelta("other"))])
     assert codec.CLIENT_FRAME.decode(msgspec.msgpack.encode(frame)) == frame
+
+
+@pytest.mark.parametrize("output", OUTPUTS, ids=lambda output: type(output).__name__)
+def test_the_garbage_collector_looks_at_no_output_that_waits(output: ClientOutput) -> None:
+    frame = codec.CLIENT_FRAME.decode(msgspec.msgpack.encode(ClientFrame("talker/0", [Addressed("req-1", 1, output)])))
+    (addressed,) = frame.outputs
+    assert not any(gc.is_tracked(each) for each in (addressed, addressed.output, StageMessage("talker", output)))
 
 
 def test_the_samples_above_leave_no_message_of_a_union_out() -> None:
