@@ -11,6 +11,7 @@ Does not know: transports, HTTP frameworks, models.
     |  |- RequestTimeoutError                      408
     |  |- UnsupportedModalityError                 400
     |  |- UnknownModelError                        404
+    |  |- UnknownRequestError                      404
     |  `- RequestAbortedError                      499
     |- OverloadedError            one request      503 + Retry-After
     |- StageError                 one request      500
@@ -85,6 +86,13 @@ class UnknownModelError(RequestError):
 
     http_status = 404
     default_code = "model_not_found"
+
+
+class UnknownRequestError(RequestError):
+    """Nothing is known of the request that was asked about."""
+
+    http_status = 404
+    default_code = "request_not_found"
 
 
 class RequestAbortedError(RequestError):

@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import assert_never
 
 from antiphon.client.frontend import Frontend
@@ -89,6 +90,7 @@ class EngineClient:
     ) -> None:
         self.name = name
         self.pipeline = pipeline
+        self.run_directory = Path(bootstrap.run_directory)
         self._frontend = frontend
         self._settings: ServerDeploy = bootstrap.config.server
         self._release_s = bootstrap.config.timeouts.release_s

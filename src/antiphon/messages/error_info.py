@@ -30,6 +30,7 @@ _KINDS = {
         errors.RequestTimeoutError,
         errors.UnsupportedModalityError,
         errors.UnknownModelError,
+        errors.UnknownRequestError,
         errors.RequestAbortedError,
         errors.StageError,
         errors.UndeclaredOutputError,

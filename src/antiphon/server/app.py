@@ -20,6 +20,7 @@ from antiphon.server.http_errors import on_http_exception, on_validation_error
 from antiphon.server.limits import BodyLimit, ServerSettings
 from antiphon.server.metrics import HttpMetrics, metrics_router
 from antiphon.server.models import ModelCatalogue, models_router
+from antiphon.server.outcomes import OutcomeLog
 from antiphon.server.speech import speech_router
 from antiphon.server.transcription import transcription_router
 
@@ -32,7 +33,7 @@ def create_app(client: EngineClient, settings: ServerSettings, drain: Drain) -> 
     """
     metrics = HttpMetrics(client.name, client.counters, drain.num_open)
     catalogue = ModelCatalogue(tuple(dict.fromkeys((client.pipeline.name, *settings.model_aliases))))
-    context = ServerContext(client, settings, catalogue)
+    context = ServerContext(client, settings, catalogue, OutcomeLog(client.run_directory, client.name))
     app = FastAPI(
         title="antiphon",
         middleware=[

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from antiphon.client.engine_client import EngineClient
 from antiphon.server.limits import ServerSettings
 from antiphon.server.models import ModelCatalogue
+from antiphon.server.outcomes import OutcomeLog
 
 
 @dataclass(frozen=True)
 class ServerContext:
-    """The runtime's door, the limits, and the names."""
+    """The runtime's door, the limits, the names, and what requests have come to."""
 
     client: EngineClient
     settings: ServerSettings
     catalogue: ModelCatalogue
+    outcomes: OutcomeLog

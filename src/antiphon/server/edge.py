@@ -7,6 +7,7 @@ envelopes. Does not know: routes, bodies, tasks.
 import logging
 import re
 import time
+from dataclasses import dataclass
 from typing import Protocol
 
 from starlette.requests import ClientDisconnect, HTTPConnection
@@ -28,6 +29,20 @@ def request_id_of(request: HTTPConnection) -> RequestId:
     """The id of this request in every process: ours, never the client's, so that two requests cannot share it."""
     request_id: RequestId = request.state.request_id
     return request_id
+
+
+@dataclass(frozen=True)
+class RequestIds:
+    """own: the id of a request in every process. shown: its x-request-id, which is the client's own if it gave one."""
+
+    own: RequestId
+    shown: str
+
+
+def request_ids_of(request: HTTPConnection) -> RequestIds:
+    """Both ids of this request."""
+    own = request_id_of(request)
+    return RequestIds(own, _client_given_id(request.scope) or own)
 
 
 def clock_of(request: HTTPConnection) -> RequestClock:

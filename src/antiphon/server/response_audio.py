@@ -10,7 +10,7 @@ import time
 from antiphon.errors import StageError
 from antiphon.messages.client import AudioChunk
 from antiphon.monitor.trace import Trace
-from antiphon.server.audio_encode import AudioEncoder, AudioFormat, encode_whole, make_encoder
+from antiphon.server.audio_encode import BYTES_PER_SAMPLE, AudioEncoder, AudioFormat, encode_whole, make_encoder
 from antiphon.server.resample import ResamplingEncoder
 
 _FREE_FORMATS = frozenset({AudioFormat.PCM, AudioFormat.WAV})
@@ -20,7 +20,7 @@ _FREE_FORMATS = frozenset({AudioFormat.PCM, AudioFormat.WAV})
 class ResponseAudio:
     """Owns the encoder of a streamed response, made when the first chunk tells the sample rate.
 
-    sample_rate (Hz): that of the response; None = the chunks' own.
+    sample_rate (Hz): that of the response; None = the chunks' own. duration_s: of the audio taken so far.
     """
 
     def __init__(self, format: AudioFormat, request_id: str, trace: Trace, sample_rate: int | None = None) -> None:
@@ -29,6 +29,7 @@ class ResponseAudio:
         self._request_id = request_id
         self._trace = trace
         self._encoder: AudioEncoder | None = None
+        self.duration_s = 0.0
 
     async def encode(self, chunk: AudioChunk) -> bytes:
         """The bytes that are ready after `chunk`, maybe none."""
@@ -36,6 +37,7 @@ class ResponseAudio:
             return b""
         if self._encoder is None:
             self._encoder = self._make_encoder(chunk.sample_rate)
+        self.duration_s += len(chunk.pcm) / BYTES_PER_SAMPLE / chunk.sample_rate
         began_s = time.monotonic()
         if self._format in _FREE_FORMATS:
             encoded = self._encoder.encode(chunk.pcm)

@@ -4,45 +4,60 @@ In: a SpeechRequest. Out: a streamed response that starts with the first audio.
 Does not know: voices, sentences, stages.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from antiphon.config.pipeline import PipelineSpec
-from antiphon.ids import RequestId
+from antiphon.errors import UnknownRequestError
 from antiphon.messages.client import AudioChunk, OutputEnd, Usage
 from antiphon.messages.tasks import SpeechInput
 from antiphon.server.audio_encode import AudioFormat
 from antiphon.server.context import ServerContext
-from antiphon.server.edge import clock_of, request_id_of
+from antiphon.server.edge import RequestIds, clock_of, request_ids_of
+from antiphon.server.http_errors import json_response
 from antiphon.server.models import check_language
+from antiphon.server.outcomes import usage_of
 from antiphon.server.request_clock import RequestClock
 from antiphon.server.response_audio import ResponseAudio
 from antiphon.server.schema import SpeechRequest, SpokenBody
 from antiphon.server.sse import HOLE, Base64Pieces, EventForm, event, event_stream
 from antiphon.server.streaming import StreamedResponse
 
+_PATH = "/v1/audio/speech"
 _PCM_RATE = 24_000
 _DELTA = EventForm({"type": "speech.audio.delta", "audio": HOLE})
 
 
 def speech_router(context: ServerContext) -> APIRouter:
-    """POST /v1/audio/speech."""
+    """POST /v1/audio/speech, GET /v1/audio/speech/{request_id}."""
     router = APIRouter()
 
-    @router.post("/v1/audio/speech", summary="Text to speech", response_class=Response)
+    @router.post(_PATH, summary="Text to speech", response_class=Response)
     async def create_speech(body: SpeechRequest, request: Request) -> Response:
         context.catalogue.check(body.model)
         check_spoken(body, context.client.pipeline)
-        request_id = request_id_of(request)
+        ids = request_ids_of(request)
         clock = clock_of(request)
         clock.begin("speech")
-        pieces = _speak(context, body, request_id, clock)
+        pieces = _speak(context, body, ids, clock)
         if body.as_events:
-            return event_stream(_speech_events(pieces), request_id)
+            return event_stream(_speech_events(pieces), ids.own)
         content_type = body.response_format.content_type(sample_rate_of(body, context.client.pipeline))
-        return StreamedResponse(_only_audio(pieces), media_type=content_type)
+        headers = {"Link": f'<{_PATH}/{ids.shown}>; rel="status"'}
+        return StreamedResponse(_only_audio(pieces), media_type=content_type, headers=headers)
+
+    @router.get(f"{_PATH}/{{request_id}}", summary="How a speech request went, by its x-request-id")
+    async def get_outcome(request_id: str) -> Response:
+        outcome = await asyncio.to_thread(context.outcomes.find, request_id)
+        if outcome is None:
+            raise UnknownRequestError(
+                f"no speech request {request_id[:128]!r} is known here; only the last ones are, for an hour",
+                param="request_id",
+            )
+        return json_response(outcome.answer)
 
     return router
 
@@ -61,31 +76,34 @@ def sample_rate_of(body: SpokenBody, pipeline: PipelineSpec) -> int:
 
 
 async def _speak(
-    context: ServerContext, body: SpeechRequest, request_id: RequestId, clock: RequestClock
+    context: ServerContext, body: SpeechRequest, ids: RequestIds, clock: RequestClock
 ) -> AsyncGenerator[bytes | Usage, None]:
     """The bytes of one file as they get ready, none of them empty, then what was counted."""
     speech = SpeechInput(text=body.input, voice=body.voice, speed=body.speed, language=body.language, seed=body.seed)
     sample_rate = sample_rate_of(body, context.client.pipeline)
-    audio, usage = ResponseAudio(body.response_format, request_id, context.client.trace, sample_rate), Usage()
-    async with await context.client.submit(speech, request_id=request_id) as stream:
-        async for message in stream:
-            match message.output:
-                case AudioChunk() as chunk:
-                    clock.saw_audio(chunk)
-                    if piece := await audio.encode(chunk):
-                        clock.sent_audio()
-                        yield piece
-                case OutputEnd(usage=counted):
-                    usage = counted
-                case _:
-                    pass  # a pipeline may also give text; this API has no place for it
-        rest = await audio.finish()
-        if rest:
-            clock.sent_audio()
-        clock.complete()
-        if rest:
-            yield rest
-        yield usage
+    audio = ResponseAudio(body.response_format, ids.own, context.client.trace, sample_rate)
+    with context.outcomes.following(ids) as made:
+        async with await context.client.submit(speech, request_id=ids.own) as stream:
+            async for message in stream:
+                match message.output:
+                    case AudioChunk() as chunk:
+                        clock.saw_audio(chunk)
+                        piece = await audio.encode(chunk)
+                        made.duration_s = audio.duration_s
+                        if piece:
+                            clock.sent_audio()
+                            yield piece
+                    case OutputEnd(usage=usage):
+                        made.usage = usage
+                    case _:
+                        pass  # a pipeline may also give text; this API has no place for it
+            rest = await audio.finish()
+            if rest:
+                clock.sent_audio()
+            clock.complete()
+            if rest:
+                yield rest
+            yield made.usage
 
 
 async def _only_audio(pieces: AsyncGenerator[bytes | Usage, None]) -> AsyncGenerator[bytes, None]:
@@ -108,14 +126,6 @@ async def _speech_events(pieces: AsyncGenerator[bytes | Usage, None]) -> AsyncGe
                 continue
             if encoded := joiner.finish():
                 yield _DELTA.fill(encoded)
-            yield event({"type": "speech.audio.done", "usage": _usage(piece)})
+            yield event({"type": "speech.audio.done", "usage": usage_of(piece)})
     finally:
         await pieces.aclose()
-
-
-def _usage(usage: Usage) -> dict[str, int]:
-    return {
-        "input_tokens": usage.num_input_tokens,
-        "output_tokens": usage.num_output_tokens,
-        "total_tokens": usage.num_input_tokens + usage.num_output_tokens,
-    }

@@ -6,6 +6,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import httpx
 import pytest
@@ -78,6 +79,7 @@ class ScriptedClient:
     live: dict[str, int] = field(default_factory=lambda: {"listener": 1, "thinker": 1, "code2wav": 1})
     reported: list[Counter] = field(default_factory=list)
     pipeline: PipelineSpec = PIPELINE
+    run_directory: Path = Path("/nowhere")
     name: str = "api-server/0"
     trace: Trace = field(default_factory=NoTrace)
     inputs: list[TaskInput] = field(default_factory=list)
@@ -178,8 +180,8 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture
-def client() -> ScriptedClient:
-    return ScriptedClient()
+def client(tmp_path: Path) -> ScriptedClient:
+    return ScriptedClient(run_directory=tmp_path)
 
 
 @pytest.fixture

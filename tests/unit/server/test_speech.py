@@ -159,6 +159,41 @@ async def test_a_failure_before_the_first_audio_is_an_error_response(http, clien
     assert answer.json()["error"]["message"] == "code2wav/0 died"
 
 
+@pytest.mark.parametrize("given", [{}, {"x-request-id": "mine"}])
+async def test_a_raw_answer_says_where_its_end_is_told(http, client, given):
+    client.script = TWO_CHUNKS
+    answer = await http.post(PATH, json={**BODY, "response_format": "pcm"}, headers=given)
+    shown = answer.headers["x-request-id"]
+    assert answer.headers["link"] == f'<{PATH}/{shown}>; rel="status"'
+    for known_id in (shown, *client.request_ids):
+        told = (await http.get(f"{PATH}/{known_id}")).json()
+        assert (told["id"], told["status"], told["error"]) == (shown, "completed", None)
+        assert told["usage"] == {"input_tokens": 7, "output_tokens": 20, "total_tokens": 27}
+        assert told["duration_s"] == round(2_001 / SAMPLE_RATE, 3)
+
+
+async def test_a_raw_answer_that_failed_or_was_left_is_told_as_such(app, http, client):
+    client.script, client.failure = [audio(2_400)], ReplicaDiedError("code2wav/0 died")
+    body = json.dumps({**BODY, "response_format": "pcm"}).encode()
+    await RawExchange(app, PATH, body).run()
+    failed = (await http.get(f"{PATH}/{client.request_ids[-1]}")).json()
+    assert (failed["status"], failed["error"]["code"], failed["duration_s"]) == ("failed", "replica_died", 0.1)
+    client.failure = None
+    running = asyncio.create_task((exchange := RawExchange(app, PATH, body)).run())
+    await exchange.first_body.wait()
+    assert (await http.get(f"{PATH}/{client.request_ids[-1]}")).json()["status"] == "in_progress"
+    exchange.hung_up.set()
+    await running
+    left = (await http.get(f"{PATH}/{client.request_ids[-1]}")).json()
+    assert (left["status"], left["usage"], left["error"]) == ("cancelled", None, None)
+
+
+async def test_a_request_that_nobody_knows_is_a_404(http):
+    answer = await http.get(f"{PATH}/req-0123")
+    assert answer.status_code == 404
+    assert answer.json()["error"]["code"] == "request_not_found"
+
+
 async def test_a_failure_in_mid_audio_leaves_the_response_unfinished(app, client):
     client.script, client.failure = [audio(100)], ReplicaDiedError("code2wav/0 died")
     exchange = RawExchange(app, PATH, json.dumps({**BODY, "response_format": "pcm"}).encode())
