@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 from antiphon.messages.bootstrap import Bootstrap
 from antiphon.process import ChildProcess
-from antiphon.transport.channel import finish_sending
 
 
 def run_child(main: Callable[[Bootstrap, ChildProcess], None]) -> None:
@@ -22,4 +21,3 @@ def run_child(main: Callable[[Bootstrap, ChildProcess], None]) -> None:
     child = ChildProcess(bootstrap.name, arguments.status_fd)
     child.startup()
     main(bootstrap, child)
-    finish_sending()

@@ -61,7 +61,7 @@ MAY_REACH_MODELS = {
 or tells simulated stages what to make and checks it."""
 
 ONLY_IN = {
-    "zmq": ("antiphon.transport", "antiphon.bench.lanes.bare"),
+    "zmq": ("antiphon.bench.lanes.bare",),
     "pydantic": ("antiphon.server",),
     "fastapi": ("antiphon.server",),
     "starlette": ("antiphon.server",),

@@ -53,7 +53,7 @@ from antiphon.stage.report import StatisticsReporter
 from antiphon.stage.scheduler.generation import GenerationScheduler
 from antiphon.stage.spans import StageSpans
 from antiphon.transport.address import RunDirectory
-from antiphon.transport.channel import ChannelFullError, FrameInlet, Inlet, Outlet
+from antiphon.transport.channel import ChannelFullError, Inlet, Outlet
 from tests.conformance.row_models import Fault, RowFrontend, RowModel
 
 PATIENCE_S = 10.0
@@ -445,7 +445,6 @@ async def small_server(
 ) -> AsyncIterator[SmallServer]:
     """A started server that is closed at the end; it leaves no descriptor open."""
     server = SmallServer(pipeline, settings, engines or {})
-    FrameInlet(server.directory.address("warm-up")).startup()  # the first socket opens what all sockets share
     num_before = num_descriptors()
     try:
         await server.startup()

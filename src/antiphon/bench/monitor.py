@@ -183,7 +183,7 @@ def _orchestrator() -> Orchestrator:
     orchestrator = Orchestrator(pipeline, admission, outlet, ProcessWatch(), release_deadline_s=60.0)
     for stage in STAGES:
         replica = replica_id(stage, 0)
-        orchestrator.handle(Ready(replica, f"inproc://{replica}"))
+        orchestrator.handle(Ready(replica, f"ipc:///nowhere/{replica}"))
         orchestrator.handle(_report(replica, 0))
     return orchestrator
 

@@ -31,7 +31,7 @@ from antiphon.errors import (
 from antiphon.ids import new_request_id, stage_of
 from antiphon.messages import codec
 from antiphon.messages.bootstrap import Bootstrap
-from antiphon.messages.client import MAX_QUEUED_FRAMES, Addressed, OutputError, RawRows
+from antiphon.messages.client import Addressed, OutputError, RawRows
 from antiphon.messages.control import (
     STATS_INTERVAL_S,
     AbortRequest,
@@ -96,7 +96,7 @@ class EngineClient:
         self._release_s = bootstrap.config.timeouts.release_s
         self._bootstrap = bootstrap
         self._control = Inlet(bootstrap.control_address, codec.TO_API_SERVER)
-        self._client_lane = Inlet(bootstrap.client_address, codec.CLIENT_FRAME, max_queued=MAX_QUEUED_FRAMES)
+        self._client_lane = Inlet(bootstrap.client_address, codec.CLIENT_FRAME)
         self._outlet = Outlet()
         self._sender = InputSender(name, connector)
         self._open: dict[str, _Open] = {}

@@ -11,7 +11,7 @@ from antiphon.config.pipeline import ClientKind
 from antiphon.messages.error_info import ErrorInfo
 
 MAX_QUEUED_FRAMES = 4096
-"""ClientFrames of one replica that wait on either side for an api-server; one that is further behind hangs."""
+"""ClientFrames of one replica that wait for an api-server to read; one that is further behind hangs."""
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

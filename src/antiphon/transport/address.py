@@ -13,7 +13,7 @@ from pathlib import Path
 
 from antiphon.errors import ConfigError
 
-_MAX_PATH_BYTES = 100  # sockaddr_un allows 107; zmq needs a few
+_MAX_PATH_BYTES = 100  # sockaddr_un allows 107
 _IPC = "ipc://"
 _PREFIX = "antiphon-"
 _UNLOCKED_PREFIX = f".{_PREFIX}"  # being made: its owner has not locked it yet
@@ -75,9 +75,14 @@ class RunDirectory:
             self._lock_fd = -1
 
 
+def path_of(address: str) -> str:
+    """The socket file of an address."""
+    return address.removeprefix(_IPC)
+
+
 def remove_socket(address: str) -> None:
     """Remove the socket file of a process that has ended; nobody else ever hears at its address."""
-    Path(address.removeprefix(_IPC)).unlink(missing_ok=True)
+    Path(path_of(address)).unlink(missing_ok=True)
 
 
 def _sweep(parent: Path) -> None:

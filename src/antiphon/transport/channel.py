@@ -1,34 +1,35 @@
-"""One-way channels between processes: an Inlet hears, an Outlet speaks.
+"""One-way channels between processes: an Inlet hears, an Outlet speaks, over Unix stream sockets.
 
 In: msgspec messages or raw frames. Out: the same, in batches, with counts and sizes per lane.
-Does not know: what a message means. The only module that imports zmq.
+Does not know: what a message means. With its parts (framing, line, pump) the only module that opens sockets of lanes.
 """
 
 import logging
 import os
+import select
 import signal
+import socket
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import msgspec
-import zmq
 
-from antiphon.errors import AntiphonError
+from antiphon.transport.address import path_of, remove_socket
+from antiphon.transport.framing import Frame, FrameReader, NoMessageError, packed
+from antiphon.transport.line import ChannelFullError, Line
+from antiphon.transport.pump import Pump
+
+__all__ = ["ChannelFullError", "Frame", "FrameInlet", "Inlet", "LaneCounters", "Outlet", "Poller"]
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-Frame = bytes | memoryview
-_MAX_BATCH = 1024
 _MAX_QUEUED = 100_000
-_LINGER_MS = 500
+_READ_BYTES = 64 * 1024
+_LINGER_S = 0.5
+_LINGER_STEP_S = 0.002
 _SIGNALS_PER_READ = 64
-
-
-class ChannelFullError(AntiphonError):
-    """The peer has not read for so long that the channel's queue is full."""
-
-    default_code = "channel_full"
 
 
 @dataclass
@@ -43,74 +44,103 @@ class LaneCounters:
         """Add one message."""
         self.num_messages += 1
         self.num_bytes += size_bytes
-        self.max_message_bytes = max(self.max_message_bytes, size_bytes)
+        if size_bytes > self.max_message_bytes:
+            self.max_message_bytes = size_bytes
 
 
 class FrameInlet:
-    """Owns one bound PULL socket; gives what has arrived as lists of frames."""
+    """Owns one listening socket and a connection of each peer; gives what has arrived as lists of frames.
 
-    def __init__(self, address: str, *, max_queued: int = 0, max_message_bytes: int = -1) -> None:
+    A peer that sends what is no message, or one over `max_message_bytes` (-1: any size), is cut off.
+    """
+
+    def __init__(self, address: str, *, max_message_bytes: int = -1) -> None:
         self.address = address
         self.counters = LaneCounters()
-        self._max_queued = max_queued
         self._max_message_bytes = max_message_bytes
-        self._socket: zmq.Socket[bytes] | None = None
+        self._listener: socket.socket | None = None
+        self._epoll: select.epoll | None = None
+        self._peers: dict[int, tuple[socket.socket, FrameReader]] = {}
 
     def startup(self) -> None:
-        """Bind."""
-        socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PULL)
-        socket.setsockopt(zmq.RCVHWM, self._max_queued)
-        socket.setsockopt(zmq.MAXMSGSIZE, self._max_message_bytes)
-        socket.bind(self.address)
-        self._socket = socket
+        """Listen."""
+        remove_socket(self.address)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        self._listener.bind(path_of(self.address))
+        self._listener.listen(socket.SOMAXCONN)
+        self._epoll = select.epoll()
+        self._epoll.register(self._listener, select.EPOLLIN)
 
     def fileno(self) -> int:
-        """An edge-triggered descriptor: when it is readable, call `receive` until it gives nothing."""
-        return int(self._open().getsockopt(zmq.FD))
+        """Readable while something has arrived that `receive` has not given."""
+        return self._open().fileno()
 
     def receive(self) -> list[list[bytes]]:
-        """Up to 1,024 messages that have arrived, without waiting."""
-        socket = self._open()
+        """Messages that have arrived, at most 64 KiB of each peer, without waiting; none only if none is there."""
         received: list[list[bytes]] = []
-        if not int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:  # costs a tenth of the exception below
-            return received
-        while len(received) < _MAX_BATCH:
-            try:
-                frames = socket.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                break
+        while not received and (ready := self._open().poll(0)):
+            for fd, _ in ready:
+                if fd in self._peers:
+                    self._read(fd, received)
+                else:
+                    self._accept()
+        for frames in received:
             self.counters.count(sum(map(len, frames)))
-            received.append(frames)
         return received
 
     def close(self) -> None:
-        """Unbind. What has not been received is lost."""
-        if self._socket is not None:
-            self._socket.close(linger=0)
-            self._socket = None
+        """Listen no more. What has not been received is lost."""
+        if self._listener is None or self._epoll is None:
+            return
+        for fd in list(self._peers):
+            self._forget(fd)
+        self._epoll.close()
+        self._listener.close()
+        self._listener = self._epoll = None
+        remove_socket(self.address)
 
-    def _open(self) -> "zmq.Socket[bytes]":
-        if self._socket is None:
+    def _open(self) -> select.epoll:
+        if self._epoll is None:
             raise RuntimeError(f"inlet {self.address} is used before startup() or after close()")
-        return self._socket
+        return self._epoll
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        try:
+            peer, _ = self._listener.accept()
+        except OSError as error:
+            return log.warning("%s: a peer could not connect: %s", self.address, error)
+        peer.setblocking(False)
+        self._peers[peer.fileno()] = (peer, FrameReader(self._max_message_bytes))
+        self._open().register(peer, select.EPOLLIN)
+
+    def _read(self, fd: int, received: list[list[bytes]]) -> None:
+        peer, reader = self._peers[fd]
+        try:
+            data = peer.recv(max(_READ_BYTES, reader.num_wanted))
+            reader.feed(data, received)
+        except BlockingIOError:
+            return
+        except NoMessageError as error:
+            log.error("%s: a peer sent what is none of this lane's, and is cut off: %s", self.address, error.message)
+            data = b""
+        except OSError:  # it has ended
+            data = b""
+        if not data:
+            self._forget(fd)
+
+    def _forget(self, fd: int) -> None:
+        peer, _ = self._peers.pop(fd)
+        self._open().unregister(fd)
+        peer.close()
 
 
 class Inlet(Generic[T]):
-    """A FrameInlet whose messages are msgpack of one closed union; what is not is logged and dropped.
+    """A FrameInlet whose messages are msgpack of one closed union; what is not is logged and dropped."""
 
-    max_queued: messages of one peer that wait here to be received; what is beyond waits in that peer's Outlet.
-    """
-
-    def __init__(
-        self,
-        address: str,
-        decoder: msgspec.msgpack.Decoder[T],
-        *,
-        max_queued: int = _MAX_QUEUED,
-        max_message_bytes: int = -1,
-    ) -> None:
+    def __init__(self, address: str, decoder: msgspec.msgpack.Decoder[T], *, max_message_bytes: int = -1) -> None:
         self.address = address
-        self._frames = FrameInlet(address, max_queued=max_queued, max_message_bytes=max_message_bytes)
+        self._frames = FrameInlet(address, max_message_bytes=max_message_bytes)
         self._decoder = decoder
 
     @property
@@ -119,7 +149,7 @@ class Inlet(Generic[T]):
         return self._frames.counters
 
     def startup(self) -> None:
-        """Bind."""
+        """Listen."""
         self._frames.startup()
 
     def fileno(self) -> int:
@@ -133,87 +163,79 @@ class Inlet(Generic[T]):
             for frames in received:
                 try:
                     messages.append(self._decoder.decode(frames[0]))
-                except msgspec.DecodeError as error:
+                except (msgspec.DecodeError, UnicodeDecodeError) as error:
                     log.error("%s: dropped a message that is none of this lane's: %s", self.address, error)
         return messages
 
     def close(self) -> None:
-        """Unbind."""
+        """Listen no more."""
         self._frames.close()
 
 
 class Outlet:
-    """Owns one PUSH socket per peer address, connected at the first message to it."""
+    """Owns a line to each peer address, made at the first message to it.
+
+    A message leaves at once. Where the peer has no room for it, or does not listen yet, it waits, with at most
+    `max_queued` others (0: any number), and leaves when it can; sending never waits.
+    """
 
     def __init__(self, *, max_queued: int = _MAX_QUEUED) -> None:
         self.counters = LaneCounters()
         self._max_queued = max_queued
         self._encoder = msgspec.msgpack.Encoder()
-        self._sockets: dict[str, zmq.Socket[bytes]] = {}
+        self._lines: dict[str, Line] = {}
+        self._pump = Pump()
 
     def send(self, address: str, message: msgspec.Struct) -> None:
-        """Queue one message. ChannelFullError if the peer's queue is full."""
-        self.send_frames(address, [self._encoder.encode(message)])
+        """Send one message. ChannelFullError if too many wait for the peer."""
+        self.send_frames(address, (self._encoder.encode(message),))
 
     def send_frames(self, address: str, frames: Sequence[Frame]) -> None:
-        """Queue one message of several frames. ChannelFullError if the peer's queue is full."""
-        socket = self._sockets.get(address) or self._connect(address)
-        try:
-            socket.send_multipart(frames, zmq.NOBLOCK)
-        except zmq.Again:
-            raise ChannelFullError(f"{address} does not read: {self._max_queued} messages wait for it") from None
+        """Send one message of several frames, which may be reused. ChannelFullError if too many wait for the peer."""
+        line = self._lines.get(address)
+        if line is None:
+            line = self._lines[address] = Line(path_of(address), self._max_queued)
+        if line.send(packed(frames)):
+            self._pump.add(line)
         self.counters.count(sum(map(len, frames)))
 
     def forget(self, address: str) -> None:
         """Drop the connection to a peer that is gone, and what waits for it."""
-        socket = self._sockets.pop(address, None)
-        if socket is not None:
-            socket.close(linger=0)
+        line = self._lines.pop(address, None)
+        if line is not None:
+            line.close()
 
     def close(self) -> None:
-        """Close every connection, giving queued messages half a second to leave."""
-        for socket in self._sockets.values():
-            socket.close(linger=_LINGER_MS)
-        self._sockets.clear()
-
-    def _connect(self, address: str) -> "zmq.Socket[bytes]":
-        socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PUSH)
-        socket.setsockopt(zmq.SNDHWM, self._max_queued)
-        socket.connect(address)
-        self._sockets[address] = socket
-        return socket
-
-
-def finish_sending() -> None:
-    """At the end of a process: close every channel, giving what is queued half a second to leave."""
-    zmq.Context.instance().destroy(linger=_LINGER_MS)
+        """Close every connection, giving waiting messages half a second to leave where somebody listens."""
+        self._pump.close()
+        gives_up_s = time.monotonic() + _LINGER_S
+        for line in self._lines.values():
+            while line.flush() and line.fileno() >= 0 and time.monotonic() < gives_up_s:
+                time.sleep(_LINGER_STEP_S)
+            line.close()
+        self._lines.clear()
 
 
 class Poller:
     """Waits until one of several descriptors is readable."""
 
     def __init__(self) -> None:
-        self._poller = zmq.Poller()
+        self._poll = select.poll()
         self._signal_fd = -1
 
     def wake_on_signals(self) -> None:
         """Signals that have a Python handler end a wait from now on. Of one poller in the main thread only."""
         self._signal_fd, write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
-        self._poller.register(self._signal_fd, zmq.POLLIN)
+        self.register(self._signal_fd)
 
     def register(self, source: FrameInlet | Inlet[T] | int) -> None:
         """Watch an inlet or a plain file descriptor."""
-        target = source if isinstance(source, int) else _socket_of(source)
-        self._poller.register(target, zmq.POLLIN)
+        self._poll.register(source if isinstance(source, int) else source.fileno(), select.POLLIN)
 
     def wait(self, timeout_s: float) -> bool:
         """True as soon as something is readable, False after `timeout_s`."""
-        ready = self._poller.poll(max(0, round(timeout_s * 1000)))
-        if any(source == self._signal_fd for source, _ in ready):
+        ready = self._poll.poll(max(0.0, timeout_s * 1000))
+        if any(fd == self._signal_fd for fd, _ in ready):
             os.read(self._signal_fd, _SIGNALS_PER_READ)
         return bool(ready)
-
-
-def _socket_of(source: FrameInlet | Inlet[T]) -> "zmq.Socket[bytes]":
-    return (source._frames if isinstance(source, Inlet) else source)._open()

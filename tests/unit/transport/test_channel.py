@@ -4,15 +4,17 @@ import os
 import signal
 import threading
 import time
+from pathlib import Path
 
 import msgspec
 
 from antiphon.messages import codec
 from antiphon.messages.control import AbortRequest
 from antiphon.transport.address import RunDirectory
-from antiphon.transport.channel import ChannelFullError, Inlet, Outlet, Poller
+from antiphon.transport.channel import ChannelFullError, FrameInlet, Inlet, Outlet, Poller
 
 MESSAGE = AbortRequest("req-1", "x" * 60_000)
+PATIENCE_S = 20.0
 KERNEL_BYTES = 1 << 20
 """More than a Unix socket's buffers hold."""
 
@@ -31,11 +33,11 @@ def num_sent_until_full(outlet: Outlet, address: str) -> int:
 
 def test_a_peer_that_does_not_read_has_bounded_messages_waiting_and_loses_none_of_them() -> None:
     directory = RunDirectory.create()
-    inlet = Inlet(directory.address("orchestrator"), codec.TO_ORCHESTRATOR, max_queued=20)
+    inlet = Inlet(directory.address("orchestrator"), codec.TO_ORCHESTRATOR)
     outlet = Outlet(max_queued=30)
     inlet.startup()
     num_sent = num_sent_until_full(outlet, inlet.address)
-    assert 30 < num_sent <= 20 + 30 + KERNEL_BYTES // len(msgspec.msgpack.encode(MESSAGE))
+    assert 30 < num_sent <= 30 + KERNEL_BYTES // len(msgspec.msgpack.encode(MESSAGE))
     num_received = 0
     while num_received < num_sent:
         for message in inlet.receive():
@@ -45,6 +47,81 @@ def test_a_peer_that_does_not_read_has_bounded_messages_waiting_and_loses_none_o
     inlet.close()
     outlet.close()
     directory.remove()
+
+
+def receive(inlet: FrameInlet, num_messages: int) -> list[list[bytes]]:
+    """Wait for so many messages."""
+    poller, received = Poller(), list[list[bytes]]()
+    poller.register(inlet)
+    while len(received) < num_messages:
+        assert poller.wait(PATIENCE_S)
+        received += inlet.receive()
+    return received
+
+
+def test_messages_to_a_peer_that_does_not_listen_yet_arrive_when_it_does_and_in_order(tmp_path: Path) -> None:
+    inlet, outlet = FrameInlet(f"ipc://{tmp_path}/late"), Outlet()
+    for number in range(200):
+        outlet.send_frames(inlet.address, [b"%d" % number])
+    inlet.startup()
+    outlet.send_frames(inlet.address, [b"200"])
+    assert receive(inlet, 201) == [[b"%d" % number] for number in range(201)]
+    outlet.close()
+    inlet.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_frames_larger_than_any_buffer_arrive_in_order_with_what_is_sent_meanwhile(tmp_path: Path) -> None:
+    inlet, outlet = FrameInlet(f"ipc://{tmp_path}/large"), Outlet()
+    inlet.startup()
+    frames = [[bytes([number]) * (3 << 20), b"beside"] if number % 2 else [b"small"] for number in range(8)]
+    for each in frames:
+        outlet.send_frames(inlet.address, each)
+    assert receive(inlet, len(frames)) == frames
+    outlet.close()
+    inlet.close()
+
+
+def test_what_waits_when_an_outlet_closes_still_leaves_if_the_peer_reads(tmp_path: Path) -> None:
+    inlet, outlet = FrameInlet(f"ipc://{tmp_path}/closing"), Outlet()
+    inlet.startup()
+    for _ in range(40):
+        outlet.send_frames(inlet.address, [b"x" * 60_000])
+    closing = threading.Thread(target=outlet.close)
+    closing.start()
+    assert len(receive(inlet, 40)) == 40
+    closing.join()
+    inlet.close()
+
+
+def test_a_peer_that_sends_more_than_is_allowed_is_cut_off_and_others_are_heard(tmp_path: Path) -> None:
+    inlet, bad, good = FrameInlet(f"ipc://{tmp_path}/small", max_message_bytes=100), Outlet(), Outlet()
+    inlet.startup()
+    bad.send_frames(inlet.address, [b"x" * 101])
+    good.send_frames(inlet.address, [b"hello"])
+    assert receive(inlet, 1) == [[b"hello"]]
+    bad.send_frames(inlet.address, [b"lost with the connection, or on a new one"])
+    good.send_frames(inlet.address, [b"again"])
+    assert [b"again"] in receive(inlet, 1) + inlet.receive()
+    for each in (bad, good, inlet):
+        each.close()
+
+
+def test_a_peer_that_was_forgotten_and_one_that_has_ended_hold_up_nobody(tmp_path: Path) -> None:
+    gone, here, outlet = FrameInlet(f"ipc://{tmp_path}/gone"), FrameInlet(f"ipc://{tmp_path}/here"), Outlet()
+    gone.startup()
+    here.startup()
+    outlet.send_frames(gone.address, [b"unread"])
+    gone.close()
+    outlet.send_frames(gone.address, [b"to nobody"])
+    outlet.send_frames(here.address, [b"hello"])
+    assert receive(here, 1) == [[b"hello"]]
+    outlet.forget(gone.address)
+    gone.startup()
+    outlet.send_frames(gone.address, [b"to the next one there"])
+    assert receive(gone, 1) == [[b"to the next one there"]]
+    for each in (outlet, gone, here):
+        each.close()
 
 
 def test_a_signal_ends_a_wait_at_once() -> None:

@@ -1,0 +1,108 @@
+"""The sending side of a channel: a connection to one peer, and what waits for it.
+
+In: packed messages. Out: bytes on a Unix socket, as the peer makes room for them. Does not know: what they mean.
+"""
+
+import socket
+import threading
+from collections import deque
+from itertools import islice
+
+from antiphon.errors import AntiphonError
+
+_SEND_BUFFER_BYTES = 256 * 1024
+_MESSAGES_PER_SEND = 64
+
+
+class ChannelFullError(AntiphonError):
+    """The peer has not read for so long that the channel's queue is full."""
+
+    default_code = "channel_full"
+
+
+class Line:
+    """Owns the connection to one peer and the messages that wait for it, at most `max_queued` (0: any number).
+
+    A peer that does not listen, not yet or not any more, is tried again at every message and by the Pump. What it had
+    not read when its process ended is lost.
+    """
+
+    def __init__(self, path: str, max_queued: int) -> None:
+        self._path = path
+        self._max_queued = max_queued
+        self._waiting: deque[bytes] = deque()
+        self._num_gone = 0
+        """Bytes of the first message that have left."""
+        self._socket: socket.socket | None = None
+        self._lock = threading.Lock()
+
+    def fileno(self) -> int:
+        """The socket; -1 while nobody listens."""
+        return self._socket.fileno() if self._socket is not None else -1
+
+    def send(self, message: bytes) -> bool:
+        """Send the message, or have it wait behind others; True if some wait. ChannelFullError if too many do."""
+        with self._lock:
+            if self._max_queued and len(self._waiting) >= self._max_queued:
+                self._flush()
+                if len(self._waiting) >= self._max_queued:
+                    raise ChannelFullError(f"{self._path} does not read: {self._max_queued} messages wait for it")
+            self._waiting.append(message)
+            self._flush()
+            return bool(self._waiting)
+
+    def flush(self) -> bool:
+        """Send what the peer has room for; True if some still wait."""
+        with self._lock:
+            self._flush()
+            return bool(self._waiting)
+
+    def close(self) -> None:
+        """Close the connection and drop what waits."""
+        with self._lock:
+            self._waiting.clear()
+            self._num_gone = 0
+            self._disconnect()
+
+    def _flush(self) -> None:
+        while self._waiting:
+            try:
+                if self._socket is None:
+                    self._socket = _connected(self._path)
+                self._gone(self._push(self._socket))
+            except BlockingIOError:
+                return
+            except OSError:
+                return self._disconnect()
+
+    def _push(self, connection: socket.socket) -> int:
+        first = self._waiting[0]
+        if len(self._waiting) == 1 and not self._num_gone:
+            return connection.send(first)
+        others = islice(self._waiting, 1, _MESSAGES_PER_SEND)
+        return connection.sendmsg([memoryview(first)[self._num_gone :], *others])
+
+    def _gone(self, num_bytes: int) -> None:
+        num_bytes += self._num_gone
+        while self._waiting and num_bytes >= len(self._waiting[0]):
+            num_bytes -= len(self._waiting.popleft())
+        self._num_gone = num_bytes
+
+    def _disconnect(self) -> None:
+        if self._num_gone:  # the rest of a message that was cut off is of no use to anybody
+            self._waiting.popleft()
+            self._num_gone = 0
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+def _connected(path: str) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
+        connection.connect(path)
+    except OSError:
+        connection.close()
+        raise
+    return connection
