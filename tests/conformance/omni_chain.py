@@ -5,7 +5,7 @@ Does not know: the reference. Every hand-off is checked against the pipeline's d
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -15,6 +15,7 @@ import numpy as np
 from antiphon.config.pipeline import CLIENT, WHOLE, ChunkPlan, EdgeSpec, Layout
 from antiphon.connector.base import Chunk
 from antiphon.connector.cursor import EdgeCursor, EdgeTarget
+from antiphon.connector.layout import Arrays, layout_of
 from antiphon.errors import AntiphonError
 from antiphon.ids import edge_name
 from antiphon.messages.client import AudioChunk, TextDelta, TokenDelta
@@ -187,16 +188,19 @@ class Chain:
                 for result in engine.step() if engine.has_work() else ():
                     self._take(stage, result.request.request_id, result.output)
 
-    def put(self, peer: str, header: ChunkHeader, buffers: Sequence[np.ndarray]) -> bool:
+    def put(self, peer: str, header: ChunkHeader, rows: Collection[Arrays], whole: Arrays) -> bool:
         """As a connector: the chunk is there at once."""
-        assert len(header.tensors) == len(buffers)
-        self.num_bytes[header.edge] += sum(buffer.nbytes for buffer in buffers)
-        arrays = {tensor.key: array.copy() for tensor, array in zip(header.tensors, buffers, strict=True)}
-        request = self._requests[header.request_id, peer]
+        layout = layout_of(header.form.encoded)
+        layout.check(header, rows, whole, MAX_CHUNK_BYTES)
+        self.num_bytes[header.form.edge] += layout.payload_bytes(header.rows)
+        memory = bytearray(layout.size_bytes(header.rows))
+        layout.write(header.rows, rows, whole, memory, 0)
+        arrays = layout.read(header, bytes(memory), 0)
+        request = self._requests[header.form.request_id, peer]
         edge = request.input
         edge.add(Chunk(header, arrays))
         edge.ended = header.is_terminal
-        key = (header.request_id, peer)
+        key = (header.form.request_id, peer)
         if key not in self._started and (header.is_terminal or (self._is_streamed and peer != "thinker")):
             self._started.add(key)
             self._start(peer, request)

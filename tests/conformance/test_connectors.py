@@ -10,9 +10,10 @@ import pytest
 from antiphon.config.pipeline import DTYPES, ChunkPlan
 from antiphon.connector.base import Chunk, Connector
 from antiphon.connector.cursor import EdgeCursor, EdgeTarget
+from antiphon.connector.layout import Arrays
 from antiphon.connector.registry import KINDS, make_connector
 from antiphon.errors import ConfigError, StageError
-from antiphon.messages.interstage import ChunkFlag, ChunkHeader, TensorSpec
+from antiphon.messages.interstage import ChunkFlag, ChunkForm, ChunkHeader, TensorSpec
 from antiphon.transport.address import RunDirectory
 
 DEADLINE_S = 20.0
@@ -41,9 +42,10 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     directory.remove()
 
 
-def header_of(arrays: dict[str, np.ndarray], *, seq: int = 0, request_id: str = "req-1", **more: int) -> ChunkHeader:
-    tensors = tuple(TensorSpec(key, str(array.dtype), array.shape, True) for key, array in arrays.items())
-    return ChunkHeader(request_id, 0, "thinker->talker", "thinker/0", seq, tensors=tensors, **more)
+def header_of(arrays: Arrays, *, seq: int = 0, request_id: str = "req-1", flags: int = 0) -> ChunkHeader:
+    """Of a chunk that carries `arrays` of any shape, as arrays of the request as a whole."""
+    tensors = tuple(TensorSpec(key, str(array.dtype), array.shape, False) for key, array in arrays.items())
+    return ChunkHeader(ChunkForm(request_id, 0, "thinker->talker", "thinker/0", tensors), seq, flags=flags)
 
 
 def flush_all() -> None:
@@ -52,8 +54,8 @@ def flush_all() -> None:
         connector.flush()
 
 
-def put(source: Connector, target: Connector, arrays: dict[str, np.ndarray], **header: int | str) -> bool:
-    return source.put(target.address, header_of(arrays, **header), list(arrays.values()))  # type: ignore[arg-type]
+def put(source: Connector, target: Connector, arrays: Arrays, *, seq: int = 0, request_id: str = "req-1") -> bool:
+    return source.put(target.address, header_of(arrays, seq=seq, request_id=request_id), (), arrays)
 
 
 def receive(connector: Connector) -> Chunk:
@@ -76,11 +78,11 @@ def settle(producer: Connector, num_leases: int = 0) -> None:
         select.select([producer.fileno()], [], [], 0.2)
 
 
-def rows(num_bytes: int, fill: int = 1) -> dict[str, np.ndarray]:
+def rows(num_bytes: int, fill: int = 1) -> Arrays:
     return {"hidden": np.full(num_bytes, fill, np.uint8)}
 
 
-@pytest.mark.parametrize("num_rows", [0, 1, 3, 3000])
+@pytest.mark.parametrize("num_rows", [1, 3, 3000])
 def test_every_dtype_arrives_bit_for_bit(make: Make, num_rows: int) -> None:
     producer, consumer = make("a"), make("b")
     random = np.random.default_rng(7)
@@ -90,9 +92,9 @@ def test_every_dtype_arrives_bit_for_bit(make: Make, num_rows: int) -> None:
         if dtype != "bool":
             array.view(np.uint8)[...] = random.integers(0, 256, array.view(np.uint8).shape, np.uint8)
         sent[dtype] = array
-        tensors.append(TensorSpec(dtype, dtype, array.shape, True))
-    header = ChunkHeader("req-1", 2, "e", "p/0", 9, first_row=4, rows=num_rows, flags=1, tensors=tuple(tensors))
-    assert producer.put(consumer.address, header, list(sent.values()))
+        tensors.append(TensorSpec(dtype, dtype, array.shape[1:], True))
+    header = ChunkHeader(ChunkForm("req-1", 2, "e", "p/0", tuple(tensors)), 9, first_row=4, rows=num_rows, flags=1)
+    assert producer.put(consumer.address, header, [sent], {})
     chunk = receive(consumer)
     assert chunk.header == header
     assert list(chunk.arrays) == list(DTYPES)
@@ -190,7 +192,7 @@ def test_a_terminal_marker_goes_through_a_full_arena(make: Make, flag: ChunkFlag
         pass
     while put(producer, consumer, rows(64)):
         pass
-    assert producer.put(consumer.address, header_of({}, seq=77, flags=int(flag)), [])
+    assert producer.put(consumer.address, header_of({}, seq=77, flags=int(flag)), (), {})
     while (chunk := receive(consumer)).header.seq != 77:
         pass
     assert chunk.header.flags == flag
@@ -290,11 +292,11 @@ def test_terminal_markers_of_many_requests_pass_a_full_arena_in_order_and_take_n
         num_put += 1
     used_bytes = producer.statistics().arena_used_bytes
     for number in range(500):
-        assert producer.put(consumer.address, header_of({}, request_id=f"end-{number}", flags=1), [])
+        assert producer.put(consumer.address, header_of({}, request_id=f"end-{number}", flags=1), (), {})
     assert producer.statistics().arena_used_bytes == used_bytes
     arrived = [receive(consumer).header for _ in range(num_put + 500)]
     assert [header.seq for header in arrived[:num_put]] == list(range(num_put))
-    assert [header.request_id for header in arrived[num_put:]] == [f"end-{number}" for number in range(500)]
+    assert [header.form.request_id for header in arrived[num_put:]] == [f"end-{number}" for number in range(500)]
 
 
 def test_num_held_counts_a_requests_chunks_until_they_are_released(make: Make) -> None:
@@ -379,7 +381,7 @@ def test_an_unread_chunk_of_a_forgotten_producer_and_its_credit_harm_nobody(make
     """It was on its way when its producer died. An end without payload behind it is still heard."""
     producer, consumer = make("a"), make("b")
     assert put(producer, consumer, rows(size), seq=0)
-    assert producer.put(consumer.address, header_of({}, seq=1, flags=int(ChunkFlag.END)), [])
+    assert producer.put(consumer.address, header_of({}, seq=1, flags=int(ChunkFlag.END)), (), {})
     consumer.forget_peer(producer.address)
     chunk, end = receive(consumer), receive(consumer)
     assert (chunk.header.seq, end.header.seq, end.header.flags) == (0, 1, ChunkFlag.END)
@@ -412,10 +414,11 @@ def test_two_producers_to_one_consumer_keep_each_their_order_and_credit(make: Ma
     seen: dict[str, list[int]] = {"of-first": [], "of-second": []}
     for _ in range(10):
         chunk = receive(consumer)
-        base = 10 if chunk.header.request_id == "of-first" else 20
+        request_id = chunk.header.form.request_id
+        base = 10 if request_id == "of-first" else 20
         assert (chunk.arrays["hidden"] == base + chunk.header.seq).all()
-        seen[chunk.header.request_id].append(chunk.header.seq)
-        if chunk.header.request_id == "of-first":
+        seen[request_id].append(chunk.header.seq)
+        if request_id == "of-first":
             consumer.release(chunk)
     assert seen == {"of-first": [0, 1, 2, 3, 4], "of-second": [0, 1, 2, 3, 4]}
     consumer.flush()
@@ -454,19 +457,60 @@ def test_the_descriptor_wakes_for_a_chunk_and_for_credit(make: Make) -> None:
 @pytest.mark.parametrize(
     ("declared", "problem"),
     [
-        (TensorSpec("hidden", "float32", (8,), True), "declared as float32 .8,. and given as uint8 .8,."),
-        (TensorSpec("hidden", "uint8", (9,), True), "given as uint8 .8,."),
-        (TensorSpec("hidden", "object", (8,), True), "unknown dtype 'object'"),
-        (TensorSpec("hidden", "uint8", (-8,), True), "impossible shape"),
+        (TensorSpec("hidden", "float32", (8,), False), "declared as float32 .8,. and given as uint8 .8,."),
+        (TensorSpec("hidden", "uint8", (9,), False), "given as uint8 .8,."),
+        (TensorSpec("hidden", "object", (8,), False), "unknown dtype 'object'"),
+        (TensorSpec("hidden", "uint8", (-8,), False), "impossible shape"),
+        (TensorSpec("embed", "uint8", (8,), False), "embed is declared as uint8 .8,. and not given"),
     ],
 )
 def test_buffers_that_are_not_as_declared_fail_their_put_only(make: Make, declared: TensorSpec, problem: str) -> None:
     producer, consumer = make("a"), make("b")
-    header = ChunkHeader("req-1", 0, "e", "p/0", 0, tensors=(declared,))
+    header = ChunkHeader(ChunkForm("req-1", 0, "e", "p/0", (declared,)), 0)
     with pytest.raises(StageError, match=problem):
-        producer.put(consumer.address, header, [np.zeros(8, np.uint8)])
-    with pytest.raises(StageError, match="1 arrays are declared and 0 given"):
-        producer.put(consumer.address, header_of(rows(8)), [])
+        producer.put(consumer.address, header, (), rows(8))
+    with pytest.raises(StageError, match="1 whole arrays are declared and 0 given"):
+        producer.put(consumer.address, header_of(rows(8)), (), {})
+    assert producer.statistics().num_leases == 0
+    assert put(producer, consumer, rows(8), seq=1)
+    assert receive(consumer).header.seq == 1
+
+
+PIECES = [
+    {"id": np.arange(3), "pair": np.zeros((3, 2), np.float32)},
+    {"id": np.arange(3, 5), "pair": np.ones((2, 2), np.float32)},
+]
+PAIRS = (TensorSpec("id", "int64", (), True), TensorSpec("pair", "float32", (2,), True))
+
+
+@pytest.mark.parametrize("num_rows", [1, 3, 4, 5])
+def test_the_first_rows_of_several_pieces_arrive_as_one_array_of_each_key(make: Make, num_rows: int) -> None:
+    producer, consumer = make("a"), make("b")
+    form = ChunkForm("req-1", 0, "e", "p/0", (*PAIRS, TensorSpec("doc", "uint8", (9,), False)))
+    whole = {"doc": np.arange(9, dtype=np.uint8)}
+    assert producer.put(consumer.address, ChunkHeader(form, 0, rows=num_rows), PIECES, whole)
+    arrays = receive(consumer).arrays
+    assert arrays["id"].tolist() == list(range(num_rows))
+    assert arrays["pair"].tolist() == [[float(row >= 3)] * 2 for row in range(num_rows)]
+    assert arrays["doc"].tolist() == list(range(9))
+
+
+@pytest.mark.parametrize(
+    ("rows_given", "problem"),
+    [
+        (PIECES, "6 rows are declared and 5 given"),
+        ([{"id": np.arange(6)}], "pair is declared as float32 .2,. and not given"),
+        ([{"id": np.arange(6), "pair": np.zeros((5, 2), np.float32)}], "pair has 5 rows where others have 6"),
+        ([{"id": np.arange(6), "pair": np.zeros((6, 3), np.float32)}], "given as float32 .6, 3."),
+        ([{"id": np.arange(6), "pair": np.zeros((6, 2))}], "given as float64 .6, 2."),
+        ([{"id": np.arange(6), "pair": np.zeros((6, 2), np.float32), "x": np.zeros(6)}], "2 arrays are declared and 3"),
+    ],
+)
+def test_rows_that_are_not_as_declared_fail_their_put_only(make: Make, rows_given: list[Arrays], problem: str) -> None:
+    producer, consumer = make("a"), make("b")
+    header = ChunkHeader(ChunkForm("req-1", 0, "e", "p/0", PAIRS), 0, rows=6)
+    with pytest.raises(StageError, match=f"chunk 0 of req-1 on e from p/0: .*{problem}"):
+        producer.put(consumer.address, header, rows_given, {})
     assert producer.statistics().num_leases == 0
     assert put(producer, consumer, rows(8), seq=1)
     assert receive(consumer).header.seq == 1

@@ -11,7 +11,7 @@ pytest.importorskip("transformers")
 
 from antiphon.config.pipeline import StageSpec  # noqa: E402
 from antiphon.connector.base import Chunk  # noqa: E402
-from antiphon.messages.interstage import ChunkHeader, TensorSpec  # noqa: E402
+from antiphon.messages.interstage import ChunkForm, ChunkHeader, TensorSpec  # noqa: E402
 from antiphon.messages.params import RequestParams, SamplingParams  # noqa: E402
 from antiphon.models.hf_text.pipeline import THINKER  # noqa: E402
 from antiphon.models.hf_text.thinker import Thinker  # noqa: E402
@@ -100,8 +100,8 @@ def engine_of(thinker: LoadedOnce, spec: StageSpec) -> AutoregressiveEngine:
 def request_of(name: str, content: str) -> StageRequest:
     document = np.frombuffer(msgspec.json.encode([{"role": "user", "content": content}]), np.uint8)
     edge = EdgeInput()
-    spec = TensorSpec("messages", "uint8", document.shape, True)
-    header = ChunkHeader(name, 0, "client->thinker", "api-server/0", 0, 0, len(document), 1, (spec,))
+    form = ChunkForm(name, 0, "client->thinker", "api-server/0", (TensorSpec("messages", "uint8", (), True),))
+    header = ChunkHeader(form, 0, 0, len(document), 1)
     edge.add(Chunk(header, {"messages": document}))
     edge.ended = True
     params = RequestParams(sampling=SamplingParams(max_tokens=MAX_TOKENS, temperature=0.0))

@@ -17,19 +17,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from antiphon.connector.base import Chunk
-from antiphon.connector.leases import Credit
-from antiphon.connector.memfd import PREFIX_BYTES, ArenaIdentity
-from antiphon.connector.shm import Parcel, SentChunk, ShmConnector
+from antiphon.connector.memfd import PREFIX_BYTES
+from antiphon.connector.parcel import Parcel, SentChunk
+from antiphon.connector.shm import ShmConnector
 from antiphon.errors import ReplicaDiedError
 from antiphon.messages.error_info import to_error
-from antiphon.messages.interstage import ChunkFlag, ChunkHeader, TensorSpec
+from antiphon.messages.interstage import ChunkFlag, ChunkForm, ChunkHeader, TensorSpec
 from antiphon.transport.address import RunDirectory
 from antiphon.transport.channel import Outlet
 
 DEADLINE_S = 30.0
 MIB = 1024 * 1024
-SPEC = TensorSpec("hidden", "uint8", (40_000,), True)
-HEADER = ChunkHeader("req-1", 0, "thinker->talker", "thinker/0", 3, tensors=(SPEC,))
+SPEC = TensorSpec("hidden", "uint8", (40_000,), False)
+FORM = ChunkForm("req-1", 0, "thinker->talker", "thinker/0", (SPEC,))
 
 ECHO = """
 import select, sys
@@ -46,8 +46,8 @@ while not ended or connector.statistics().num_leases:
             held.append(chunk)
             print("held", flush=True)
             continue
-        answer = [array + 1 for array in chunk.arrays.values()]
-        assert connector.put(producer, chunk.header, answer)
+        answer = {key: array + 1 for key, array in chunk.arrays.items()}
+        assert connector.put(producer, chunk.header, (), answer)
         connector.release(chunk)
         ended = ended or chunk.header.is_terminal
     connector.flush()
@@ -116,8 +116,8 @@ def settle(producer: ShmConnector) -> None:
 
 
 def header(array: np.ndarray, seq: int, flags: int = 0) -> ChunkHeader:
-    spec = TensorSpec("hidden", str(array.dtype), array.shape, True)
-    return ChunkHeader("req-1", 0, "thinker->talker", "thinker/0", seq, flags=flags, tensors=(spec,))
+    spec = TensorSpec("hidden", str(array.dtype), array.shape, False)
+    return ChunkHeader(ChunkForm("req-1", 0, "thinker->talker", "thinker/0", (spec,)), seq, flags=flags)
 
 
 def test_a_second_process_reads_answers_and_gives_all_credit_back(
@@ -130,7 +130,7 @@ def test_a_second_process_reads_answers_and_gives_all_credit_back(
         arrays = [random.standard_normal(shape).astype(np.float32) for shape in shapes]
         for seq, array in enumerate(arrays):
             flags = ChunkFlag.END if seq == len(arrays) - 1 else ChunkFlag.NONE
-            assert producer.put(address, header(array, seq, int(flags)), [array])
+            assert producer.put(address, header(array, seq, int(flags)), (), {"hidden": array})
             producer.flush()
         for seq, array in enumerate(arrays):
             chunk = receive(producer)
@@ -150,7 +150,7 @@ def test_a_killed_consumer_gives_everything_back_and_leaves_nothing(
     with echo_process(directory, producer, holds=6) as (address, child):
         for seq in range(6):
             array = np.full(2 * MIB if seq % 2 else 100, seq, np.uint8)
-            assert producer.put(address, header(array, seq), [array])
+            assert producer.put(address, header(array, seq), (), {"hidden": array})
             producer.flush()
         assert child.stdout is not None
         assert [child.stdout.readline() for _ in range(6)] == ["held\n"] * 6
@@ -164,7 +164,7 @@ def test_a_killed_consumer_gives_everything_back_and_leaves_nothing(
     with echo_process(directory, producer, name="next") as (address, _):
         array = np.zeros(2 * MIB, np.uint8)
         for seq in range(4):  # as much as the arena holds, so every byte came back
-            assert producer.put(address, header(array, seq), [array])
+            assert producer.put(address, header(array, seq), (), {"hidden": array})
             producer.flush()
         assert (receive(producer).arrays["hidden"] == 1).all()
     assert sorted(os.listdir("/dev/shm")) == shm_before
@@ -173,7 +173,7 @@ def test_a_killed_consumer_gives_everything_back_and_leaves_nothing(
 def test_mapped_chunks_of_a_killed_producer_stay_readable(directory: RunDirectory, producer: ShmConnector) -> None:
     with echo_process(directory, producer) as (address, child):
         array = np.zeros(MIB, np.uint8)
-        assert producer.put(address, header(array, 0), [array])
+        assert producer.put(address, header(array, 0), (), {"hidden": array})
         producer.flush()
         chunk = receive(producer)
         child.send_signal(signal.SIGKILL)
@@ -190,7 +190,7 @@ def test_an_unread_chunk_of_a_killed_producer_says_that_its_process_has_ended(
 ) -> None:
     with echo_process(directory, producer) as (address, child):
         array = np.zeros(MIB, np.uint8)
-        assert producer.put(address, header(array, 0), [array])
+        assert producer.put(address, header(array, 0), (), {"hidden": array})
         producer.flush()
         deadline = time.monotonic() + DEADLINE_S
         while not (arrived := producer._inlet.receive()):
@@ -214,18 +214,19 @@ class Forger:
     def __init__(self, producer: ShmConnector, consumer: ShmConnector) -> None:
         self.outlet = Outlet()
         self.target = consumer.address
-        producer.put(consumer.address, HEADER, [np.full(SPEC.shape, 9, np.uint8)])
+        producer.put(consumer.address, ChunkHeader(FORM, 3), (), {"hidden": np.full(SPEC.shape, 9, np.uint8)})
         producer.flush()
-        self.genuine = self._last_sent(consumer)
+        self.genuine = self._last_parcel(consumer)
 
-    def send(self, sent: SentChunk, inline: bytes = b"") -> None:
-        self.outlet.send_frames(self.target, [msgspec.msgpack.encode(Parcel([sent])), inline])
+    def send(self, parcel: Parcel) -> None:
+        self.outlet.send(self.target, parcel)
 
-    def _last_sent(self, consumer: ShmConnector) -> SentChunk:
+    def _last_parcel(self, consumer: ShmConnector) -> Parcel:
         chunk = receive(consumer)
         assert (chunk.arrays["hidden"] == 9).all()
         mapped = consumer._peer_arenas._opened[chunk.reply_address][0]
-        return SentChunk(chunk.header, chunk.reply_address, chunk.lease, mapped, PREFIX_BYTES)
+        sent = SentChunk(FORM.encoded, 3, 0, 0, 0, None, chunk.lease, False, PREFIX_BYTES)
+        return Parcel(chunk.reply_address, mapped, [sent])
 
 
 @pytest.fixture
@@ -235,31 +236,39 @@ def forger(producer: ShmConnector, consumer: ShmConnector) -> Iterator[Forger]:
     made.outlet.close()
 
 
-def with_spec(sent: SentChunk, *specs: TensorSpec) -> SentChunk:
-    return msgspec.structs.replace(sent, header=msgspec.structs.replace(sent.header, tensors=specs))
+def with_sent(parcel: Parcel, **fields: int | bytes) -> Parcel:
+    return msgspec.structs.replace(parcel, chunks=[msgspec.structs.replace(parcel.chunks[0], **fields)])
 
 
-def with_arena(sent: SentChunk, **fields: int | bytes) -> SentChunk:
-    assert sent.arena is not None
-    return msgspec.structs.replace(sent, arena=msgspec.structs.replace(sent.arena, **fields))
+def with_spec(parcel: Parcel, *specs: TensorSpec) -> Parcel:
+    return with_sent(parcel, form=msgspec.structs.replace(FORM, tensors=specs).encoded)
 
 
+def with_arena(parcel: Parcel, **fields: int | bytes) -> Parcel:
+    return msgspec.structs.replace(parcel, arena=msgspec.structs.replace(parcel.arena, **fields))
+
+
+ROWS = TensorSpec("h", "uint8", (1,), True)
 CORRUPTIONS = {
-    "an offset behind the end": (lambda s: msgspec.structs.replace(s, offset=8 * MIB), "outside the"),
-    "an offset before the start": (lambda s: msgspec.structs.replace(s, offset=-64), "outside the"),
-    "a shape over the end": (lambda s: with_spec(s, TensorSpec("h", "uint8", (9 * MIB,), True)), "outside the"),
-    "a huge shape": (lambda s: with_spec(s, TensorSpec("h", "int64", (2**60, 2**60), True)), "impossible shape"),
-    "huge and empty": (lambda s: with_spec(s, TensorSpec("h", "int64", (0, 2**60, 2**60), True)), "impossible shape"),
-    "a negative shape": (lambda s: with_spec(s, TensorSpec("h", "int64", (-4, -4), True)), "impossible shape"),
-    "too many axes": (lambda s: with_spec(s, TensorSpec("h", "uint8", (1,) * 70, True)), "impossible shape"),
-    "an object dtype": (lambda s: with_spec(s, TensorSpec("h", "object", (4,), True)), "unknown dtype"),
-    "one key twice": (lambda s: with_spec(s, SPEC, SPEC), "same key"),
-    "no inline frame": (lambda s: msgspec.structs.replace(s, arena=None, offset=0), "outside the 0 of its buffer"),
-    "another token": (lambda s: with_arena(s, token=b"x" * 16), "token differs"),
-    "another size": (lambda s: with_arena(s, size_bytes=4096), "seal or size differs"),
-    "no such process": (lambda s: with_arena(s, pid=2**22 + 5), "ended before its chunk was read"),
-    "no such descriptor": (lambda s: with_arena(s, fd=10_000), "cannot map the arena"),
-    "a credit address that is none": (lambda s: msgspec.structs.replace(s, reply_address="tcp//x"), "cannot go back"),
+    "an offset behind the end": (lambda p: with_sent(p, offset=8 * MIB), "outside the"),
+    "an offset before the start": (lambda p: with_sent(p, offset=-64), "outside the"),
+    "a shape over the end": (lambda p: with_spec(p, TensorSpec("h", "uint8", (9 * MIB,), False)), "outside the"),
+    "rows over the end": (lambda p: with_sent(with_spec(p, ROWS), rows=9 * MIB), "outside the"),
+    "a huge number of rows": (lambda p: with_sent(with_spec(p, ROWS), rows=2**63), "impossible number of rows"),
+    "fewer than no rows": (lambda p: with_sent(with_spec(p, ROWS), rows=-1), "impossible number of rows"),
+    "a huge row": (lambda p: with_spec(p, TensorSpec("h", "int64", (2**30, 0), True)), "impossible shape"),
+    "a huge shape": (lambda p: with_spec(p, TensorSpec("h", "int64", (2**60, 2**60), False)), "impossible shape"),
+    "huge and empty": (lambda p: with_spec(p, TensorSpec("h", "int64", (0, 2**60, 2**60), False)), "impossible shape"),
+    "a negative shape": (lambda p: with_spec(p, TensorSpec("h", "int64", (-4, -4), False)), "impossible shape"),
+    "too many axes": (lambda p: with_spec(p, TensorSpec("h", "uint8", (1,) * 70, False)), "impossible shape"),
+    "an object dtype": (lambda p: with_spec(p, TensorSpec("h", "object", (4,), False)), "unknown dtype"),
+    "one key twice": (lambda p: with_spec(p, SPEC, SPEC), "same key"),
+    "no inline frame": (lambda p: with_sent(p, is_inline=True, offset=0), "outside the 0 of its buffer"),
+    "another token": (lambda p: with_arena(p, token=b"x" * 16), "token differs"),
+    "another size": (lambda p: with_arena(p, size_bytes=4096), "seal or size differs"),
+    "no such process": (lambda p: with_arena(p, pid=2**22 + 5), "ended before its chunk was read"),
+    "no such descriptor": (lambda p: with_arena(p, fd=10_000), "cannot map the arena"),
+    "a credit address that is none": (lambda p: msgspec.structs.replace(p, sender="tcp//x"), "cannot go back"),
 }
 
 
@@ -269,8 +278,9 @@ def test_a_corrupted_descriptor_fails_its_chunk_only(name: str, forger: Forger, 
     kind = "ReplicaDiedError" if name == "no such process" else "StageError"
     forger.send(corrupt(forger.genuine))
     chunk = receive(consumer)
-    assert (chunk.header.request_id, chunk.header.seq, chunk.header.flags) == ("req-1", 3, ChunkFlag.ERROR)
-    assert (chunk.arrays, chunk.header.tensors, chunk.header.rows) == ({}, (), 0)
+    form = chunk.header.form
+    assert (form.request_id, chunk.header.seq, chunk.header.flags) == ("req-1", 3, ChunkFlag.ERROR)
+    assert (chunk.arrays, form.tensors, chunk.header.rows) == ({}, (), 0)
     assert chunk.header.error is not None
     error = to_error(chunk.header.error)
     assert type(error).__name__ == kind
@@ -296,7 +306,6 @@ def test_a_recycled_descriptor_is_noticed(kind: str, forger: Forger, consumer: S
 
 
 def test_a_memfd_that_could_be_truncated_is_refused(forger: Forger, consumer: ShmConnector) -> None:
-    assert forger.genuine.arena is not None
     fd = os.memfd_create("unsealed", os.MFD_ALLOW_SEALING)
     os.ftruncate(fd, 100_000)
     os.pwrite(fd, forger.genuine.arena.token, 0)
@@ -322,7 +331,7 @@ def test_what_waits_leaves_without_a_flush_once_there_is_much_of_it(
 ) -> None:
     array = np.zeros(8, np.uint8)
     for seq in range(1025):
-        assert producer.put(consumer.address, header(array, seq), [array])
+        assert producer.put(consumer.address, header(array, seq), (), {"hidden": array})
     for chunk in [receive(consumer) for _ in range(1024)]:
         consumer.release(chunk)
     deadline = time.monotonic() + DEADLINE_S
@@ -338,13 +347,22 @@ def test_what_waits_leaves_without_a_flush_once_there_is_much_of_it(
 
 def test_a_producer_that_was_forgotten_is_not_written_to(producer: ShmConnector, consumer: ShmConnector) -> None:
     array = np.zeros(8, np.uint8)
-    assert producer.put(consumer.address, header(array, 0), [array])
+    assert producer.put(consumer.address, header(array, 0), (), {"hidden": array})
     producer.flush()
     chunk = receive(consumer)
     consumer.forget_peer(producer.address)
     consumer.release(chunk)
     consumer.flush()
     assert consumer._outlet.counters.num_messages == 0
+
+
+def test_a_chunk_of_an_unreadable_form_is_dropped_and_counted_and_the_next_one_is_heard(
+    forger: Forger, consumer: ShmConnector
+) -> None:
+    forger.send(with_sent(forger.genuine, form=b"\xc1"))
+    forger.send(forger.genuine)
+    assert (receive(consumer).arrays["hidden"] == 9).all()
+    assert consumer.statistics().num_chunks_failed == 1
 
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -356,9 +374,8 @@ def test_random_and_damaged_messages_never_break_a_connector(
     damaged[damage % len(damaged)] ^= 1 + damage % 255
     forger.outlet.send_frames(forger.target, frames)
     forger.outlet.send_frames(forger.target, [bytes(damaged), b""])
-    forger.outlet.send(forger.target, Parcel([], Credit("ipc:///nobody", (damage, -damage))))
-    last = msgspec.structs.replace(forger.genuine.header, seq=-1)
-    forger.send(msgspec.structs.replace(forger.genuine, header=last))
+    forger.send(Parcel("ipc:///nobody", forger.genuine.arena, [], [damage, -damage]))
+    forger.send(with_sent(forger.genuine, seq=-1))
     while receive(consumer).header.seq != -1:
         pass
 
@@ -371,6 +388,5 @@ def test_statistics_are_all_zero_at_first(producer: ShmConnector) -> None:
 
 
 def test_an_identity_is_of_this_process(forger: Forger) -> None:
-    assert isinstance(forger.genuine.arena, ArenaIdentity)
     assert forger.genuine.arena.pid == os.getpid()
     assert forger.genuine.arena.size_bytes == 8 * MIB + PREFIX_BYTES

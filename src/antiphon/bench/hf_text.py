@@ -24,7 +24,7 @@ from antiphon.bench.report import Report, fingerprint
 from antiphon.bench.workloads import Prompts
 from antiphon.connector.base import Chunk
 from antiphon.errors import AntiphonError
-from antiphon.messages.interstage import ChunkHeader, TensorSpec
+from antiphon.messages.interstage import ChunkForm, ChunkHeader, TensorSpec
 from antiphon.messages.params import RequestParams, SamplingParams
 from antiphon.models.hf_text.pipeline import THINKER
 from antiphon.models.hf_text.thinker import Thinker
@@ -162,9 +162,8 @@ class HfTextBench:
     def _request(self, prompt: str) -> StageRequest:
         document = np.frombuffer(msgspec.json.encode(_conversation(prompt)), np.uint8)
         edge = EdgeInput()
-        spec = TensorSpec("messages", "uint8", document.shape, True)
-        header = ChunkHeader(prompt, 0, _EDGE, "api-server/0", 0, 0, len(document), 1, (spec,))
-        edge.add(Chunk(header, {"messages": document}))
+        form = ChunkForm(prompt, 0, _EDGE, "api-server/0", (TensorSpec("messages", "uint8", (), True),))
+        edge.add(Chunk(ChunkHeader(form, 0, 0, len(document), 1), {"messages": document}))
         edge.ended = True
         sampling = SamplingParams(max_tokens=self.effort.num_tokens, temperature=0.0, ignore_eos=True)
         return StageRequest(prompt, 0, "chat", RequestParams(sampling), {"client": edge}, frozenset(), True)

@@ -4,21 +4,21 @@ In: ChunkHeader and arrays. Out: Chunk with read-only arrays on the other side.
 Does not know: pipelines, scheduling, or what rows mean.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import numpy as np
+import msgspec
 
+from antiphon.connector.layout import Arrays
 from antiphon.messages.interstage import ChunkHeader
 
 
-@dataclass(frozen=True)
-class Chunk:
+class Chunk(msgspec.Struct, frozen=True):
     """One received chunk. `arrays` are read-only views, valid until `Connector.release(chunk)`."""
 
     header: ChunkHeader
-    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    arrays: Arrays = {}
     lease: int = 0
     """The producer's lease id; 0 if the chunk holds nothing of the producer's."""
     reply_address: str = ""
@@ -72,11 +72,12 @@ class Connector(Protocol):
     def startup(self) -> None:
         """Open sockets and memory."""
 
-    def put(self, peer: str, header: ChunkHeader, buffers: Sequence[np.ndarray]) -> bool:
+    def put(self, peer: str, header: ChunkHeader, rows: Collection[Arrays], whole: Arrays) -> bool:
         """Take one chunk for the connector at address `peer`; it leaves at the latest with `flush`.
 
-        `buffers` match `header.tensors` in order, and may be reused after the call. StageError if they do not match, or
-        if the payload is over `max_chunk_bytes`: only that request fails.
+        `rows`: pieces that follow one another, each key -> [n, ...] with equal n; their first `header.rows` rows are
+        taken. `whole`: key -> array. Both have the arrays that `header.form` says, and may be reused after the call.
+        StageError if they have not, or if the payload is over `max_chunk_bytes`: only that request fails.
 
         False if the credit does not suffice now: nothing was taken, try again after `get` has taken in credit.
         A chunk without payload (a terminal marker) is never refused.

@@ -13,11 +13,10 @@ import numpy as np
 from antiphon.config.pipeline import ChunkPlan
 from antiphon.connector.base import Connector
 from antiphon.connector.edge_meter import EdgeMeter
+from antiphon.connector.layout import Arrays
 from antiphon.errors import StageError
 from antiphon.messages.error_info import ErrorInfo
-from antiphon.messages.interstage import ChunkFlag, ChunkHeader, TensorSpec
-
-Arrays = dict[str, np.ndarray]
+from antiphon.messages.interstage import FAILED, ChunkFlag, ChunkForm, ChunkHeader, TensorSpec
 
 
 @dataclass(frozen=True)
@@ -46,10 +45,14 @@ class EdgeCursor:
         self.rows_sent = 0
         self._max_chunk_bytes = max_chunk_bytes
         self._replay_row: int | None = None
-        self._rows: deque[Arrays] = deque()
+        self._pieces: deque[Arrays] = deque()
+        """What is not sent, in the pieces in which it came."""
         self._whole: Arrays = {}
+        self._form = self._form_of((), ())
+        """Of chunks without whole arrays; it has no tensors before the first rows have come."""
+        self._row_bytes = self._whole_bytes = 0
         self._seq = 0
-        self._end: ChunkFlag = ChunkFlag.NONE
+        self._end = 0
         self._error: ErrorInfo | None = None
         self._closed = False
         self._is_refused = False
@@ -73,28 +76,24 @@ class EdgeCursor:
     @property
     def is_terminating(self) -> bool:
         """True from `finish` or `fail` on."""
-        return self._end is not ChunkFlag.NONE
+        return self._end != 0
 
     def append(self, rows: Arrays, whole: Arrays) -> None:
-        """Add rows (key -> [n, ...], equal n) and arrays of the request as a whole.
+        """Add rows (key -> [n, ...], equal n, always of the same keys, dtypes and row shapes) and whole arrays.
 
         The arrays now belong to the cursor; read-only ones are views of somebody's memory and are copied.
         StageError if a row has no bytes (what takes no credit has no bound), or if one row and the whole arrays exceed
         the connector's largest chunk.
         After `replay_from`, rows that were produced before are dropped.
         """
-        self._check_fits(rows, whole)
-        self._whole.update({key: _owned(array) for key, array in whole.items()})
         count = _num_rows(rows)
-        if self._replay_row is not None:
-            repeated = min(count, self.rows_produced - self._replay_row)
-            self._replay_row += repeated
-            if self._replay_row == self.rows_produced:
-                self._replay_row = None
-            rows = {key: array[repeated:] for key, array in rows.items()}
-            count -= repeated
+        if whole or (count and not self._row_bytes):
+            self._check_fits(rows, whole)
+        if count and self._replay_row is not None:
+            rows = self._without_repeated(rows, count)
+            count = _num_rows(rows)
         if count:
-            self._rows.append({key: _owned(array) for key, array in rows.items()})
+            self._pieces.append({key: _owned(array) for key, array in rows.items()})
             self.rows_produced += count
 
     def replay_from(self, row: int) -> None:
@@ -112,20 +111,18 @@ class EdgeCursor:
     def finish(self) -> None:
         """Nothing more will be appended; END follows the last row."""
         if not self.is_terminating:
-            self._end = ChunkFlag.END
+            self._end = int(ChunkFlag.END)
 
     def fail(self, flag: ChunkFlag, error: ErrorInfo | None) -> None:
         """Drop what is pending and send ERROR or ABORT instead of END, unless the edge is closed or has failed."""
-        if self._end in (ChunkFlag.ERROR, ChunkFlag.ABORT):
+        if self._end & FAILED:
             return
-        self._rows.clear()
-        self._whole.clear()
-        self._end, self._error = flag, error
+        self._drop_pending()
+        self._end, self._error = int(flag), error
 
     def abandon(self) -> None:
         """The consumer's process has ended: drop what is pending and send nothing more."""
-        self._rows.clear()
-        self._whole.clear()
+        self._drop_pending()
         self._closed, self._is_refused = True, False
 
     def waited_s(self, now_s: float) -> float:
@@ -151,13 +148,18 @@ class EdgeCursor:
         return True
 
     def _put(self, connector: Connector, count: int) -> bool:
-        whole, rows = self._whole, self._peek(count)
-        is_last = self.is_terminating and self.rows_sent + count == self.rows_produced
-        buffers, began_s = _values(rows, whole), time.perf_counter()
-        if not connector.put(self.target.address, self._header(rows, whole, count, is_last), buffers):
+        is_last = self._end != 0 and self.rows_sent + count == self.rows_produced
+        form = self._form_of(self._form.tensors, _specs(self._whole, per_row=False)) if self._whole else self._form
+        end, error = (self._end, self._error) if is_last else (0, None)
+        began_s = time.perf_counter()
+        header = ChunkHeader(form, self._seq, self.rows_sent, count, end, error)
+        if not connector.put(self.target.address, header, self._pieces, self._whole):
             return False
-        self._meter.sent(count, sum(array.nbytes for array in buffers), time.perf_counter() - began_s)
-        self._sent(count, is_last)
+        num_bytes = count * self._row_bytes + self._whole_bytes
+        self._meter.sent(count, num_bytes, time.perf_counter() - began_s)
+        self._seq += 1
+        self._closed = is_last
+        self._sent(count)
         return True
 
     def _due_rows(self) -> int | None:
@@ -165,80 +167,81 @@ class EdgeCursor:
         if self._closed:
             return None
         pending = self.rows_produced - self.rows_sent
-        if self._end in (ChunkFlag.ERROR, ChunkFlag.ABORT):
+        if self._end & FAILED:
             self.rows_produced = self.rows_sent
             return 0
         plan = self.target.plan
         wanted = plan.first_rows if self._seq == 0 else plan.rows
-        if not self.is_terminating and (wanted is None or pending < max(1, wanted)):
+        if not self._end and (wanted is None or pending < max(1, wanted)):
             return None
         return min(pending, self._max_rows(self._max_chunk_bytes))
 
     def _max_rows(self, num_bytes: int) -> int:
         """How many of the next rows, and what goes beside them, `num_bytes` hold; at least one if there are any."""
-        if not self._rows:
-            return 0
-        room = num_bytes - sum(array.nbytes for array in self._whole.values())
-        return max(1, room // max(1, _row_bytes(self._rows[0])))
+        return max(1, (num_bytes - self._whole_bytes) // self._row_bytes) if self._pieces else 0
 
     def _check_fits(self, rows: Arrays, whole: Arrays) -> None:
+        """Take in whole arrays, and what the first rows are."""
+        count = _num_rows(rows)
+        row_bytes = self._row_bytes or (sum(array.nbytes for array in rows.values()) // count if count else 0)
         whole_bytes = sum(array.nbytes for array in {**self._whole, **whole}.values())
-        if _num_rows(rows) and not _row_bytes(rows):
+        if count and not row_bytes:
             raise StageError(
-                f"{self.target.edge} of {self.target.request_id}: {_num_rows(rows)} rows of no bytes, "
+                f"{self.target.edge} of {self.target.request_id}: {count} rows of no bytes, "
                 "which would take no credit; hand off arrays that have something in them"
             )
-        row_bytes = max(_row_bytes(rows), _row_bytes(self._rows[0]) if self._rows else 0)
         if row_bytes + whole_bytes > self._max_chunk_bytes:
             raise StageError(
                 f"{self.target.edge} of {self.target.request_id}: one row of {row_bytes} bytes and {whole_bytes} bytes "
                 f"beside it exceed the largest chunk ({self._max_chunk_bytes} bytes); raise connector.arena_mib"
             )
+        if count and not self._row_bytes:
+            self._form = self._form_of(_specs(rows, per_row=True), ())
+        self._row_bytes, self._whole_bytes = row_bytes, whole_bytes
+        self._whole.update({key: _owned(array) for key, array in whole.items()})
 
-    def _peek(self, count: int) -> Arrays:
-        """The next `count` rows in one array per key; what is joined once stays joined."""
-        if not count:
-            return {}
-        joined = [self._rows.popleft()]
-        total = _num_rows(joined[0])
-        while total < count:
-            joined.append(self._rows.popleft())
-            total += _num_rows(joined[-1])
-        if len(joined) > 1:
-            joined = [{key: np.concatenate([piece[key] for piece in joined]) for key in joined[0]}]
-        self._rows.appendleft(joined[0])
-        return {key: array[:count] for key, array in self._rows[0].items()}
+    def _without_repeated(self, rows: Arrays, count: int) -> Arrays:
+        assert self._replay_row is not None
+        repeated = min(count, self.rows_produced - self._replay_row)
+        self._replay_row += repeated
+        if self._replay_row == self.rows_produced:
+            self._replay_row = None
+        return {key: array[repeated:] for key, array in rows.items()}
 
-    def _header(self, rows: Arrays, whole: Arrays, count: int, is_last: bool) -> ChunkHeader:
-        tensors = [TensorSpec(key, _dtype(array), array.shape, True) for key, array in rows.items()]
-        tensors += [TensorSpec(key, _dtype(array), array.shape, False) for key, array in whole.items()]
-        return ChunkHeader(
-            request_id=self.target.request_id,
-            epoch=self.target.epoch,
-            edge=self.target.edge,
-            producer=self.target.producer,
-            seq=self._seq,
-            first_row=self.rows_sent,
-            rows=count,
-            flags=int(self._end) if is_last else 0,
-            tensors=tuple(tensors),
-            error=self._error if is_last else None,
-        )
+    def _form_of(self, rows: tuple[TensorSpec, ...], whole: tuple[TensorSpec, ...]) -> ChunkForm:
+        target = self.target
+        return ChunkForm(target.request_id, target.epoch, target.edge, target.producer, rows + whole)
 
-    def _sent(self, count: int, is_last: bool) -> None:
-        self._seq += 1
+    def _sent(self, count: int) -> None:
+        """Let go of the next `count` rows and of the whole arrays."""
         self.rows_sent += count
-        self._whole = {}
-        self._closed = is_last
-        if count:
-            rest = {key: array[count:] for key, array in self._rows.popleft().items()}
-            if _num_rows(rest):
-                self._rows.appendleft(rest)
+        while count:
+            piece = self._pieces.popleft()
+            count -= _num_rows(piece)
+            if count < 0:
+                self._pieces.appendleft({key: array[count:] for key, array in piece.items()})
+                count = 0
+        if self._whole:
+            self._whole, self._whole_bytes = {}, 0
+
+    def _drop_pending(self) -> None:
+        """Of the arrays, nothing is left to send or to declare."""
+        self._pieces.clear()
+        self._whole, self._whole_bytes = {}, 0
+        self._form = self._form_of((), ())
 
 
-def _dtype(array: np.ndarray) -> str:
-    """Its name in a header; numpy holds bfloat16 as uint16, which stands for nothing else."""
-    return "bfloat16" if array.dtype == np.uint16 else array.dtype.name
+def _specs(arrays: Arrays, *, per_row: bool) -> tuple[TensorSpec, ...]:
+    """numpy holds bfloat16 as uint16, which stands for nothing else."""
+    return tuple(
+        TensorSpec(
+            key,
+            "bfloat16" if array.dtype == np.uint16 else array.dtype.name,
+            array.shape[1:] if per_row else array.shape,
+            per_row,
+        )
+        for key, array in arrays.items()
+    )
 
 
 def _owned(array: np.ndarray) -> np.ndarray:
@@ -246,12 +249,6 @@ def _owned(array: np.ndarray) -> np.ndarray:
 
 
 def _num_rows(rows: Arrays) -> int:
-    return len(next(iter(rows.values()))) if rows else 0
-
-
-def _row_bytes(rows: Arrays) -> int:
-    return sum(array.nbytes // len(array) for array in rows.values() if len(array))
-
-
-def _values(rows: Arrays, whole: Arrays) -> list[np.ndarray]:
-    return [*rows.values(), *whole.values()]
+    for array in rows.values():
+        return len(array)
+    return 0

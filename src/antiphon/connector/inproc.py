@@ -7,14 +7,12 @@ Does not know: sockets, shared memory, or what rows mean.
 import os
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection
 from contextlib import suppress
 from typing import assert_never
 
-import numpy as np
-
 from antiphon.connector.base import Chunk, ConnectorStatistics
-from antiphon.connector.layout import Layout
+from antiphon.connector.layout import Arrays, layout_of
 from antiphon.connector.leases import Credit, ForgottenPeers, Lease, Leases
 from antiphon.errors import ConfigError
 from antiphon.messages.interstage import ChunkHeader
@@ -81,24 +79,25 @@ class InprocConnector:
             raise ConfigError([f"two inproc connectors have the address {self._address}; give each its own"])
         _MAILBOXES[self._address] = _Mailbox()
 
-    def put(self, peer: str, header: ChunkHeader, buffers: Sequence[np.ndarray]) -> bool:
-        """See Connector.put. StageError if `buffers` are not what `header` declares or are too large."""
-        layout = Layout.of(header)
-        layout.check(buffers, self.max_chunk_bytes)
+    def put(self, peer: str, header: ChunkHeader, rows: Collection[Arrays], whole: Arrays) -> bool:
+        """See Connector.put."""
+        layout = layout_of(header.form.encoded)
+        layout.check(header, rows, whole, self.max_chunk_bytes)
         if peer in self._forgotten:
             return True
-        if layout.size_bytes and not self._leases.fits(header.request_id, layout.size_bytes):
+        request_id, size_bytes = header.form.request_id, layout.size_bytes(header.rows)
+        if size_bytes and not self._leases.fits(request_id, size_bytes):
             self._num_refused += 1
             return False
-        copied = bytearray(layout.size_bytes)
-        layout.write(buffers, copied, 0)
+        copied = bytearray(size_bytes)
+        layout.write(header.rows, rows, whole, copied, 0)
         lease = 0
-        if layout.size_bytes:
-            granted = Lease(peer, header.request_id, layout.size_bytes, None, header.edge, time.monotonic())
+        if size_bytes:
+            granted = Lease(peer, request_id, size_bytes, None, header.form.edge, time.monotonic())
             lease = self._leases.grant(granted)
         self._num_put += 1
-        self._num_bytes_put += layout.payload_bytes
-        _deliver(peer, Chunk(header, layout.read(bytes(copied), 0), lease, self._address))
+        self._num_bytes_put += layout.payload_bytes(header.rows)
+        _deliver(peer, Chunk(header, layout.read(header, bytes(copied), 0), lease, self._address))
         return True
 
     def get(self) -> Chunk | None:

@@ -6,83 +6,180 @@ Does not know: whose memory the buffer is, or credit.
 
 import math
 import mmap
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection
+from functools import lru_cache
+from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from antiphon.config.pipeline import DTYPES
 from antiphon.connector.arena import aligned
 from antiphon.errors import StageError
-from antiphon.messages.interstage import ChunkHeader, TensorSpec
+from antiphon.messages.interstage import ChunkForm, ChunkHeader, TensorSpec
 
+Arrays = dict[str, np.ndarray]
 _WIRE_DTYPES = {name: np.dtype("uint16" if name == "bfloat16" else name) for name in DTYPES}
 """numpy has no bfloat16: its bits travel, and are delivered, as uint16."""
-_MAX_NDIM = 32
+_MAX_NDIM = 31
 _MAX_ARRAY_BYTES = 2**48
+_MAX_ROW_BYTES = _MAX_ROWS = 2**31
+_MAX_FORMS = 8192
+_FORM = msgspec.msgpack.Decoder(ChunkForm)
 
 
 def chunk_error(header: ChunkHeader, problem: str) -> StageError:
     """A StageError that names the chunk."""
-    return StageError(f"chunk {header.seq} of {header.request_id} on {header.edge} from {header.producer}: {problem}")
+    form = header.form
+    return StageError(f"chunk {header.seq} of {form.request_id} on {form.edge} from {form.producer}: {problem}")
 
 
-@dataclass(frozen=True)
+def form_of(encoded: bytes) -> ChunkForm:
+    """The inverse of ChunkForm.encoded; StageError if it is none."""
+    try:
+        return _FORM.decode(encoded)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise StageError(f"the form of a chunk cannot be read: {error}") from error
+
+
+@lru_cache(_MAX_FORMS)
+def layout_of(encoded: bytes) -> "Layout":
+    """The layout that both ends compute from ChunkForm.encoded; StageError if a descriptor makes no sense."""
+    return Layout(form_of(encoded))
+
+
+class _Field(NamedTuple):
+    """One array's place. num_bytes: of a row if it is PER_ROW."""
+
+    key: str
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    num_bytes: int
+
+
 class Layout:
-    """Where each array of one chunk begins. `size_bytes` is what the chunk takes, padding included."""
+    """Owns what is worked out once for all chunks of a form: PER_ROW arrays first, then those of the whole request."""
 
-    header: ChunkHeader
-    offsets: tuple[int, ...]
-    payload_bytes: int
-    size_bytes: int
+    def __init__(self, form: ChunkForm) -> None:
+        fields = [_field(form, spec) for spec in form.tensors]
+        if len({spec.key for spec in form.tensors}) != len(fields):
+            raise _form_error(form, "two arrays have the same key")
+        self.form = form
+        self._per_row = [field for field in fields if field.key not in form.whole_keys]
+        self._whole = [field for field in fields if field.key in form.whole_keys]
+        self._row_bytes = sum(field.num_bytes for field in self._per_row)
+        self._whole_bytes = sum(field.num_bytes for field in self._whole)
+        self._whole_size_bytes = sum(aligned(field.num_bytes) for field in self._whole)
 
-    @classmethod
-    def of(cls, header: ChunkHeader) -> "Layout":
-        """The layout that both ends compute from the header; StageError if a descriptor makes no sense."""
-        offsets, payload_bytes, end = [], 0, 0
-        for spec in header.tensors:
-            num_bytes = _num_bytes(header, spec)
-            offsets.append(end)
-            payload_bytes += num_bytes
-            end += aligned(num_bytes)
-        if len({spec.key for spec in header.tensors}) != len(header.tensors):
-            raise chunk_error(header, "two arrays have the same key")
-        return cls(header, tuple(offsets), payload_bytes, end)
+    def payload_bytes(self, num_rows: int) -> int:
+        """What a chunk of that many rows carries."""
+        return self._row_bytes * num_rows + self._whole_bytes
 
-    def check(self, arrays: Sequence[np.ndarray], max_chunk_bytes: int) -> None:
-        """StageError unless `arrays` are what the header says and fit one chunk."""
-        tensors = self.header.tensors
-        if len(arrays) != len(tensors):
-            raise chunk_error(self.header, f"{len(tensors)} arrays are declared and {len(arrays)} given")
-        for spec, array in zip(tensors, arrays, strict=True):
-            if array.dtype != _WIRE_DTYPES[spec.dtype] or array.shape != spec.shape:
-                declared, given = f"{spec.dtype} {spec.shape}", f"{array.dtype} {array.shape}"
-                raise chunk_error(self.header, f"{spec.key} is declared as {declared} and given as {given}")
-        if self.payload_bytes > max_chunk_bytes:
-            size, limit = self.payload_bytes, max_chunk_bytes
-            raise chunk_error(self.header, f"{size} bytes are over the {limit} of one chunk; raise arena_bytes")
+    def size_bytes(self, num_rows: int) -> int:
+        """What it takes, padding included."""
+        size_bytes = self._whole_size_bytes
+        for field in self._per_row:
+            size_bytes += aligned(field.num_bytes * num_rows)
+        return size_bytes
 
-    def write(self, arrays: Sequence[np.ndarray], target: bytearray | mmap.mmap, start: int) -> None:
-        """Copy `arrays` to their places in `target`, counted from `start`."""
-        for array, offset in zip(arrays, self.offsets, strict=True):
-            np.ndarray(array.shape, array.dtype, target, start + offset)[...] = array
+    def check(self, header: ChunkHeader, rows: Collection[Arrays], whole: Arrays, max_chunk_bytes: int) -> None:
+        """StageError unless the arrays are what the header and its form say and fit one chunk; see Connector.put."""
+        left = header.rows
+        for piece in rows:
+            if left <= 0:
+                break
+            left -= _check_piece(header, self._per_row, piece)
+        if left > 0:
+            raise chunk_error(header, f"{header.rows} rows are declared and {header.rows - left} given")
+        if len(whole) != len(self._whole):
+            raise chunk_error(header, f"{len(self._whole)} whole arrays are declared and {len(whole)} given")
+        for field in self._whole:
+            array = whole.get(field.key)
+            if array is None or array.dtype != field.dtype or array.shape != field.shape:
+                raise chunk_error(header, _mismatch(field, array))
+        size = self.payload_bytes(header.rows)
+        if size > max_chunk_bytes:
+            raise chunk_error(header, f"{size} bytes are over the {max_chunk_bytes} of one chunk; raise arena_bytes")
 
-    def read(self, source: bytes | mmap.mmap, start: int) -> dict[str, np.ndarray]:
-        """Views of the arrays in the read-only `source`, counted from `start`; StageError if it is too short."""
-        if start < 0 or start + self.size_bytes > len(source):
-            end = start + self.size_bytes
-            raise chunk_error(self.header, f"bytes {start} to {end} are outside the {len(source)} of its buffer")
-        return {
-            spec.key: np.ndarray(spec.shape, _WIRE_DTYPES[spec.dtype], source, start + offset)
-            for spec, offset in zip(self.header.tensors, self.offsets, strict=True)
-        }
+    def write(
+        self, num_rows: int, rows: Collection[Arrays], whole: Arrays, target: bytearray | mmap.mmap, start: int
+    ) -> None:
+        """Copy the first `num_rows` of `rows`, and `whole`, to their places in `target`, counted from `start`."""
+        for field in self._per_row if num_rows else ():
+            view = np.ndarray((num_rows, *field.shape), field.dtype, target, start)
+            pieces = _first(num_rows, field.key, rows)
+            if len(pieces) == 1:
+                view[...] = pieces[0]
+            else:
+                np.concatenate(pieces, out=view)
+            start += aligned(field.num_bytes * num_rows)
+        for field in self._whole:
+            np.ndarray(field.shape, field.dtype, target, start)[...] = whole[field.key]
+            start += aligned(field.num_bytes)
+
+    def read(self, header: ChunkHeader, source: bytes | mmap.mmap, start: int) -> Arrays:
+        """Views of the arrays in the read-only `source`, counted from `start`; StageError if it is too short.
+
+        A chunk of no rows has no PER_ROW arrays.
+        """
+        num_rows = header.rows
+        if not 0 <= num_rows <= _MAX_ROWS:
+            raise chunk_error(header, f"it has an impossible number of rows, {num_rows}")
+        end = start + self.size_bytes(num_rows)
+        if start < 0 or end > len(source):
+            raise chunk_error(header, f"bytes {start} to {end} are outside the {len(source)} of its buffer")
+        arrays = {}
+        for field in self._per_row if num_rows else ():
+            arrays[field.key] = np.ndarray((num_rows, *field.shape), field.dtype, source, start)
+            start += aligned(field.num_bytes * num_rows)
+        for field in self._whole:
+            arrays[field.key] = np.ndarray(field.shape, field.dtype, source, start)
+            start += aligned(field.num_bytes)
+        return arrays
 
 
-def _num_bytes(header: ChunkHeader, spec: TensorSpec) -> int:
+def _first(num_rows: int, key: str, rows: Collection[Arrays]) -> list[np.ndarray]:
+    """The first `num_rows` rows of `key`, in pieces."""
+    pieces = []
+    for piece in rows:
+        array = piece[key]
+        pieces.append(array if len(array) <= num_rows else array[:num_rows])
+        num_rows -= len(array)
+        if num_rows <= 0:
+            break
+    return pieces
+
+
+def _check_piece(header: ChunkHeader, fields: list[_Field], piece: Arrays) -> int:
+    """Rows of a piece; StageError if it is not of these fields."""
+    count = -1
+    for field in fields:
+        array = piece.get(field.key)
+        if array is None or array.dtype != field.dtype or array.shape[1:] != field.shape:
+            raise chunk_error(header, _mismatch(field, array))
+        if count not in (-1, len(array)):
+            raise chunk_error(header, f"{field.key} has {len(array)} rows where others have {count}")
+        count = len(array)
+    if len(piece) != len(fields):
+        raise chunk_error(header, f"{len(fields)} arrays are declared and {len(piece)} given")
+    return count
+
+
+def _mismatch(field: _Field, array: np.ndarray | None) -> str:
+    given = "not given" if array is None else f"given as {array.dtype} {array.shape}"
+    return f"{field.key} is declared as {field.dtype} {field.shape} and {given}"
+
+
+def _field(form: ChunkForm, spec: TensorSpec) -> _Field:
     dtype = _WIRE_DTYPES.get(spec.dtype)
     if dtype is None:
-        raise chunk_error(header, f"{spec.key} has the unknown dtype {spec.dtype!r}")
+        raise _form_error(form, f"{spec.key} has the unknown dtype {spec.dtype!r}")
     extent_bytes = math.prod(max(size, 1) for size in spec.shape) * dtype.itemsize
-    if len(spec.shape) > _MAX_NDIM or min(spec.shape, default=0) < 0 or extent_bytes > _MAX_ARRAY_BYTES:
-        raise chunk_error(header, f"{spec.key} has an impossible shape {spec.shape}")
-    return 0 if 0 in spec.shape else extent_bytes
+    max_bytes = _MAX_ROW_BYTES if spec.per_row else _MAX_ARRAY_BYTES
+    if len(spec.shape) > _MAX_NDIM or min(spec.shape, default=0) < 0 or extent_bytes > max_bytes:
+        raise _form_error(form, f"{spec.key} has an impossible shape {spec.shape}")
+    return _Field(spec.key, dtype, spec.shape, 0 if 0 in spec.shape else extent_bytes)
+
+
+def _form_error(form: ChunkForm, problem: str) -> StageError:
+    return StageError(f"chunks of {form.request_id} on {form.edge} from {form.producer}: {problem}")

@@ -5,22 +5,21 @@ Does not know: how payloads travel or where an offset points.
 """
 
 import secrets
-from collections import Counter, OrderedDict
-from collections.abc import Iterable
+from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 
-class Credit(msgspec.Struct, frozen=True, array_like=True):
-    """consumer -> producer: these leases are released."""
+class Credit(msgspec.Struct, frozen=True):
+    """These leases are released."""
 
     consumer: str
-    leases: tuple[int, ...]
+    leases: Sequence[int]
 
 
-@dataclass(frozen=True)
-class Lease:
+class Lease(msgspec.Struct, frozen=True, gc=False):
     """One chunk's payload that a consumer may still read. `offset` is None if it lies in no arena.
 
     granted_s: monotonic time.
@@ -32,6 +31,14 @@ class Lease:
     offset: int | None
     edge: str = ""
     granted_s: float = 0.0
+
+
+@dataclass(slots=True)
+class _Held:
+    """What consumers hold of one request."""
+
+    num_leases: int = 0
+    num_bytes: int = 0
 
 
 _MAX_FORGOTTEN = 4096
@@ -68,8 +75,7 @@ class Leases:
         self._limit_bytes = limit_bytes
         self._next_id = 1 + secrets.randbits(62)
         self._leases: dict[int, Lease] = {}
-        self._num_by_request: Counter[str] = Counter()
-        self._bytes_by_request: Counter[str] = Counter()
+        self._held: dict[str, _Held] = {}
         self.used_bytes = 0
         self.high_water_bytes = 0
 
@@ -78,33 +84,47 @@ class Leases:
 
     def fits(self, request_id: str, num_bytes: int) -> bool:
         """True if the credit suffices for `num_bytes` more of this request."""
-        used_bytes, held_bytes = self.used_bytes + num_bytes, self._bytes_by_request[request_id] + num_bytes
-        if held_bytes <= self.window_bytes:
-            return used_bytes <= self._limit_bytes
-        return used_bytes <= self._limit_bytes // 2
+        held = self._held.get(request_id)
+        held_bytes = held.num_bytes if held is not None else 0
+        limit_bytes = self._limit_bytes if held_bytes + num_bytes <= self.window_bytes else self._limit_bytes // 2
+        return self.used_bytes + num_bytes <= limit_bytes
 
     def grant(self, lease: Lease) -> int:
         """Book `lease` and give its id; the caller has asked `fits`."""
         lease_id = self._next_id
         self._next_id += 1
         self._leases[lease_id] = lease
-        self._num_by_request[lease.request_id] += 1
-        self._bytes_by_request[lease.request_id] += lease.num_bytes
+        held = self._held.get(lease.request_id)
+        if held is None:
+            held = self._held[lease.request_id] = _Held()
+        held.num_leases += 1
+        held.num_bytes += lease.num_bytes
         self.used_bytes += lease.num_bytes
-        self.high_water_bytes = max(self.high_water_bytes, self.used_bytes)
+        if self.used_bytes > self.high_water_bytes:
+            self.high_water_bytes = self.used_bytes
         return lease_id
 
     def take_in(self, credit: Credit) -> list[Lease]:
         """End the leases that `credit` returns; ids that its sender does not hold are ignored."""
-        return self._end(i for i in credit.leases if i in self._leases and self._leases[i].peer == credit.consumer)
+        ended = []
+        for lease_id in credit.leases:
+            lease = self._leases.get(lease_id)
+            if lease is not None and lease.peer == credit.consumer:
+                self._end(lease_id, lease)
+                ended.append(lease)
+        return ended
 
     def reclaim(self, peer: str) -> list[Lease]:
         """End every lease that `peer` holds."""
-        return self._end([lease_id for lease_id, lease in self._leases.items() if lease.peer == peer])
+        held = [(lease_id, lease) for lease_id, lease in self._leases.items() if lease.peer == peer]
+        for lease_id, lease in held:
+            self._end(lease_id, lease)
+        return [lease for _, lease in held]
 
     def num_held(self, request_id: str) -> int:
         """How many leases of `request_id` have not ended."""
-        return self._num_by_request[request_id]
+        held = self._held.get(request_id)
+        return held.num_leases if held is not None else 0
 
     def oldest_s(self, now_s: float) -> dict[str, float]:
         """Edge -> age of its oldest lease; edges without one are left out."""
@@ -113,14 +133,11 @@ class Leases:
             ages_s.setdefault(lease.edge, now_s - lease.granted_s)
         return ages_s
 
-    def _end(self, lease_ids: Iterable[int]) -> list[Lease]:
-        ended = []
-        for lease_id in lease_ids:
-            lease = self._leases.pop(lease_id)
-            self.used_bytes -= lease.num_bytes
-            self._num_by_request[lease.request_id] -= 1
-            self._bytes_by_request[lease.request_id] -= lease.num_bytes
-            if not self._num_by_request[lease.request_id]:
-                del self._num_by_request[lease.request_id], self._bytes_by_request[lease.request_id]
-            ended.append(lease)
-        return ended
+    def _end(self, lease_id: int, lease: Lease) -> None:
+        del self._leases[lease_id]
+        self.used_bytes -= lease.num_bytes
+        held = self._held[lease.request_id]
+        held.num_leases -= 1
+        held.num_bytes -= lease.num_bytes
+        if not held.num_leases:
+            del self._held[lease.request_id]

@@ -7,62 +7,26 @@ Does not know: pipelines, scheduling, or what rows mean. Peers are not trusted t
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 
 import msgspec
-import numpy as np
 
 from antiphon.connector.arena import Arena
 from antiphon.connector.base import Chunk, ConnectorStatistics
-from antiphon.connector.layout import Layout, chunk_error
+from antiphon.connector.layout import Arrays, chunk_error, form_of, layout_of
 from antiphon.connector.leases import Credit, ForgottenPeers, Lease, Leases
-from antiphon.connector.memfd import PREFIX_BYTES, ArenaIdentity, OwnArena, PeerArenas
-from antiphon.errors import AntiphonError, ReplicaDiedError
+from antiphon.connector.memfd import PREFIX_BYTES, OwnArena, PeerArenas
+from antiphon.connector.parcel import Outgoing, Parcel, SentChunk
+from antiphon.errors import AntiphonError, ReplicaDiedError, StageError
 from antiphon.messages.error_info import to_info
 from antiphon.messages.interstage import ChunkFlag, ChunkHeader
-from antiphon.transport.channel import Frame, FrameInlet, Outlet
+from antiphon.transport.channel import FrameInlet, Outlet
 
 INLINE_BYTES = 16 * 1024
 """Up to this size a payload rides in the message; a copy there is cheaper than the arena's bookkeeping."""
-_MAX_CHUNKS_PER_PARCEL = 256
-_MAX_LEASES_PER_PARCEL = 1024
-_MAX_INLINE_PER_PARCEL = 256 * 1024
 _MAX_MESSAGE_BYTES = 1024 * 1024
 _MAX_ADDRESS_CHARS = 113  # ipc:// and the longest socket path
 _log = logging.getLogger(__name__)
-
-
-class SentChunk(msgspec.Struct, frozen=True, array_like=True):
-    """producer -> consumer: one chunk. Its payload lies at `offset` of `arena`; None: of the second frame."""
-
-    header: ChunkHeader
-    reply_address: str
-    lease: int = 0
-    arena: ArenaIdentity | None = None
-    offset: int = 0
-
-
-class Parcel(msgspec.Struct, frozen=True, array_like=True):
-    """All that one connector had for another when it sent: one message costs as much as many chunks."""
-
-    chunks: list[SentChunk] = []
-    credit: Credit | None = None
-
-
-class _Outgoing:
-    """Owns what waits for one peer. inline: the payloads of its chunks that lie in no arena, each aligned."""
-
-    def __init__(self) -> None:
-        self.chunks: list[SentChunk] = []
-        self.inline = bytearray()
-        self.leases: list[int] = []
-
-    def take(self, sender: str) -> list[Frame]:
-        """The frames of a parcel of it all."""
-        credit = Credit(sender, tuple(self.leases)) if self.leases else None
-        frames: list[Frame] = [msgspec.msgpack.encode(Parcel(self.chunks, credit)), memoryview(self.inline)]
-        self.chunks, self.inline, self.leases = [], bytearray(), []
-        return frames
 
 
 class ShmConnector:
@@ -79,8 +43,9 @@ class ShmConnector:
         self._inlet = FrameInlet(address, max_message_bytes=_MAX_MESSAGE_BYTES)
         self._outlet = Outlet(max_queued=0)  # credit bounds what waits for a peer
         self._decoder = msgspec.msgpack.Decoder(Parcel)
-        self._arrived: deque[tuple[SentChunk, bytes]] = deque()
-        self._outgoing: dict[str, _Outgoing] = {}
+        self._arrived: deque[tuple[Parcel, SentChunk, bytes]] = deque()
+        self._outgoing: dict[str, Outgoing] = {}
+        """Of peers that have been met and not forgotten."""
         self._waiting: set[str] = set()
         """Peers that something waits for."""
         self._num_put = self._num_bytes_put = self._num_refused = 0
@@ -106,41 +71,53 @@ class ShmConnector:
         self._memory.startup()
         self._inlet.startup()
 
-    def put(self, peer: str, header: ChunkHeader, buffers: Sequence[np.ndarray]) -> bool:
-        """See Connector.put. StageError if `buffers` are not what `header` declares or are too large."""
-        layout = Layout.of(header)
-        layout.check(buffers, self.max_chunk_bytes)
-        if peer in self._forgotten:
+    def put(self, peer: str, header: ChunkHeader, rows: Collection[Arrays], whole: Arrays) -> bool:
+        """See Connector.put."""
+        form, num_rows = header.form, header.rows
+        layout = layout_of(form.encoded)
+        layout.check(header, rows, whole, self.max_chunk_bytes)
+        outgoing = self._outgoing.get(peer) or self._meet(peer)
+        if outgoing is None:
             return True
-        if layout.size_bytes == 0:
-            self._queue(peer, SentChunk(header, self._address))
-        elif not self._put_payload(peer, layout, buffers):
+        size_bytes = layout.size_bytes(num_rows)
+        offset = self._room_for(outgoing, form.request_id, size_bytes)
+        if offset is None:
             self._num_refused += 1
             return False
+        is_inline = size_bytes <= INLINE_BYTES
+        layout.write(num_rows, rows, whole, outgoing.inline if is_inline else self._memory.mapping, offset)
+        lease = 0
+        if size_bytes:
+            place = None if is_inline else offset - PREFIX_BYTES
+            lease = self._leases.grant(Lease(peer, form.request_id, size_bytes, place, form.edge, time.monotonic()))
+        sent = SentChunk(
+            form.encoded, header.seq, header.first_row, num_rows, header.flags, header.error, lease, is_inline, offset
+        )
+        outgoing.chunks.append(sent)
+        self._wait(peer, outgoing)
         self._num_put += 1
-        self._num_bytes_put += layout.payload_bytes
+        self._num_bytes_put += layout.payload_bytes(num_rows)
         return True
 
     def get(self) -> Chunk | None:
         """See Connector.get. A chunk that cannot be opened comes as an ERROR chunk of the same seq."""
-        while not self._arrived:
-            batch = self._inlet.receive()
-            if not batch:
-                return None
-            for frames in batch:
-                self._take_in(frames)
-        sent, inline = self._arrived.popleft()
-        return self._open(sent, inline)
+        while True:
+            while not self._arrived:
+                batch = self._inlet.receive()
+                if not batch:
+                    return None
+                for frames in batch:
+                    self._take_in(frames)
+            chunk = self._open(*self._arrived.popleft())
+            if chunk is not None:
+                return chunk
 
     def release(self, chunk: Chunk) -> None:
         """Queue the credit; it leaves with `flush`."""
         outgoing = self._outgoing.get(chunk.reply_address)
-        if chunk.lease == 0 or outgoing is None:  # nothing leased, or its producer was forgotten
-            return
-        outgoing.leases.append(chunk.lease)
-        self._waiting.add(chunk.reply_address)
-        if len(outgoing.leases) >= _MAX_LEASES_PER_PARCEL:
-            self._send(chunk.reply_address)
+        if chunk.lease and outgoing is not None:  # None: its producer was forgotten
+            outgoing.leases.append(chunk.lease)
+            self._wait(chunk.reply_address, outgoing)
 
     def flush(self) -> None:
         """Send what waits, one parcel per peer."""
@@ -189,84 +166,78 @@ class ShmConnector:
         self._peer_arenas.close()
         self._memory.close()
 
-    def _put_payload(self, peer: str, layout: Layout, buffers: Sequence[np.ndarray]) -> bool:
-        header, size_bytes = layout.header, layout.size_bytes
-        if not self._leases.fits(header.request_id, size_bytes):
-            return False
+    def _meet(self, peer: str) -> Outgoing | None:
+        """What waits for `peer`; None if it was forgotten."""
+        return None if peer in self._forgotten else self._outgoing.setdefault(peer, Outgoing())
+
+    def _room_for(self, outgoing: Outgoing, request_id: str, size_bytes: int) -> int | None:
+        """Where a payload goes, in the parcel or in the arena's memory; None if the credit does not suffice."""
+        if size_bytes and not self._leases.fits(request_id, size_bytes):
+            return None
         if size_bytes <= INLINE_BYTES:
-            inline = self._outgoing_to(peer).inline
-            offset = len(inline)
-            inline.extend(bytes(size_bytes))
-            layout.write(buffers, inline, offset)
-            lease = self._leases.grant(_lease(peer, header, size_bytes, None))
-            self._queue(peer, SentChunk(header, self._address, lease, None, offset))
-            return True
+            return outgoing.room_for(size_bytes)
         place = self._arena.allocate(size_bytes)
-        if place is None:
-            return False
-        layout.write(buffers, self._memory.mapping, PREFIX_BYTES + place)
-        lease = self._leases.grant(_lease(peer, header, size_bytes, place))
-        self._queue(peer, SentChunk(header, self._address, lease, self._memory.identity, PREFIX_BYTES + place))
-        return True
+        return None if place is None else PREFIX_BYTES + place
 
-    def _outgoing_to(self, peer: str) -> _Outgoing:
-        return self._outgoing.setdefault(peer, _Outgoing())
-
-    def _queue(self, peer: str, sent: SentChunk) -> None:
-        outgoing = self._outgoing_to(peer)
-        outgoing.chunks.append(sent)
+    def _wait(self, peer: str, outgoing: Outgoing) -> None:
+        """Something waits for `peer`: until `flush`, or until it is enough for a message."""
         self._waiting.add(peer)
-        if len(outgoing.chunks) >= _MAX_CHUNKS_PER_PARCEL or len(outgoing.inline) >= _MAX_INLINE_PER_PARCEL:
+        if outgoing.is_full:
             self._send(peer)
 
     def _send(self, peer: str) -> None:
         self._waiting.discard(peer)
-        self._outlet.send_frames(peer, self._outgoing[peer].take(self._address))
+        self._outlet.send_frames(peer, self._outgoing[peer].take(self._address, self._memory.identity))
 
     def _take_in(self, frames: list[bytes]) -> None:
         try:
-            message = self._decoder.decode(frames[0])
+            parcel = self._decoder.decode(frames[0])
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            self._num_failed += 1
-            _log.warning("%s dropped a message that is no parcel: %s", self._address, error)
+            self._drop(f"a message that is no parcel: {error}")
             return
-        if message.credit is not None:
-            self._free(self._leases.take_in(message.credit))
+        if parcel.leases:
+            self._free(self._leases.take_in(Credit(parcel.sender, parcel.leases)))
         inline = frames[1] if len(frames) > 1 else b""
-        self._arrived.extend((sent, inline) for sent in message.chunks)
+        for sent in parcel.chunks:
+            self._arrived.append((parcel, sent, inline))
 
-    def _open(self, sent: SentChunk, inline: bytes) -> Chunk:
-        lease = sent.lease
+    def _open(self, parcel: Parcel, sent: SentChunk, inline: bytes) -> Chunk | None:
+        """The chunk; an ERROR chunk if its payload cannot be read; None if it is of nobody."""
         try:
-            if lease:
-                self._check_address(sent)
-                self._outgoing_to(sent.reply_address)
-            layout = Layout.of(sent.header)
-            source = inline if sent.arena is None else self._peer_arenas.open(sent.reply_address, sent.arena)
-            chunk = Chunk(sent.header, layout.read(source, sent.offset), lease, sent.reply_address)
+            layout = layout_of(sent.form)
+            header = ChunkHeader(layout.form, sent.seq, sent.first_row, sent.rows, sent.flags, sent.error)
+            if sent.lease and parcel.sender not in self._outgoing:
+                self._meet_producer(parcel.sender, header)
+            source = inline if sent.is_inline else self._peer_arenas.open(parcel.sender, parcel.arena)
+            chunk = Chunk(header, layout.read(header, source, sent.offset), sent.lease, parcel.sender)
         except AntiphonError as error:
-            self._num_failed += 1
-            return Chunk(_failed(sent.header, error), {}, lease, sent.reply_address)
+            return self._failed(parcel, sent, error)
         self._num_received += 1
-        self._num_bytes_received += layout.payload_bytes
+        self._num_bytes_received += layout.payload_bytes(sent.rows)
         return chunk
 
-    def _check_address(self, sent: SentChunk) -> None:
-        """That the credit of a chunk can go back."""
-        if not sent.reply_address.startswith("ipc://") or len(sent.reply_address) > _MAX_ADDRESS_CHARS:
-            raise chunk_error(sent.header, f"its credit cannot go back to {sent.reply_address[:_MAX_ADDRESS_CHARS]!r}")
-        if sent.reply_address in self._forgotten:
-            raise ReplicaDiedError(f"{sent.header.producer} ended before its chunk was read")
+    def _failed(self, parcel: Parcel, sent: SentChunk, error: AntiphonError) -> Chunk | None:
+        try:
+            form = msgspec.structs.replace(form_of(sent.form), tensors=())
+        except StageError as unreadable:
+            self._drop(unreadable.message)
+            return None
+        self._num_failed += 1
+        header = ChunkHeader(form, sent.seq, sent.first_row, 0, int(ChunkFlag.ERROR), to_info(error))
+        return Chunk(header, {}, sent.lease, parcel.sender)
+
+    def _drop(self, what: str) -> None:
+        self._num_failed += 1
+        _log.warning("%s dropped a chunk or a message: %s", self._address, what)
+
+    def _meet_producer(self, peer: str, header: ChunkHeader) -> None:
+        """Check that the credit of a chunk can go back, and be ready for it."""
+        if not peer.startswith("ipc://") or len(peer) > _MAX_ADDRESS_CHARS:
+            raise chunk_error(header, f"its credit cannot go back to {peer[:_MAX_ADDRESS_CHARS]!r}")
+        if self._meet(peer) is None:
+            raise ReplicaDiedError(f"{header.form.producer} ended before its chunk was read")
 
     def _free(self, ended: Iterable[Lease]) -> None:
         for lease in ended:
             if lease.offset is not None:
                 self._arena.free(lease.offset)
-
-
-def _lease(peer: str, header: ChunkHeader, size_bytes: int, offset: int | None) -> Lease:
-    return Lease(peer, header.request_id, size_bytes, offset, header.edge, time.monotonic())
-
-
-def _failed(header: ChunkHeader, error: AntiphonError) -> ChunkHeader:
-    return msgspec.structs.replace(header, rows=0, tensors=(), flags=int(ChunkFlag.ERROR), error=to_info(error))

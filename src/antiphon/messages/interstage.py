@@ -5,6 +5,7 @@ Does not know: what the rows mean, or how a connector moves the buffers.
 """
 
 from enum import IntFlag
+from functools import cached_property
 
 import msgspec
 
@@ -20,11 +21,12 @@ class ChunkFlag(IntFlag):
     ABORT = 4
 
 
-TERMINAL = ChunkFlag.END | ChunkFlag.ERROR | ChunkFlag.ABORT
+FAILED = int(ChunkFlag.ERROR | ChunkFlag.ABORT)
+TERMINAL = int(ChunkFlag.END) | FAILED
 
 
 class TensorSpec(msgspec.Struct, frozen=True, array_like=True):
-    """One array of a chunk: key, numpy dtype name, full shape (axis 0 = rows for PER_ROW keys)."""
+    """One array of a chunk: key, numpy dtype name, and the shape of one row if it is PER_ROW, else its own."""
 
     key: str
     dtype: str
@@ -32,21 +34,40 @@ class TensorSpec(msgspec.Struct, frozen=True, array_like=True):
     per_row: bool
 
 
-class ChunkHeader(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One chunk of an edge. Rows [first_row, first_row + rows) of the request's stream on that edge."""
+class ChunkForm(msgspec.Struct, frozen=True, array_like=True, dict=True):
+    """What the chunks of one request on one edge have in common: it is written, read and checked once for all.
+
+    A chunk that brings arrays of the request as a whole has a form of its own.
+    """
 
     request_id: str
     epoch: int
     edge: str
     producer: str
+    tensors: tuple[TensorSpec, ...] = ()
+
+    @cached_property
+    def encoded(self) -> bytes:
+        """As it travels, with every chunk: those who know these bytes know the form."""
+        return msgspec.msgpack.encode(self)
+
+    @cached_property
+    def whole_keys(self) -> frozenset[str]:
+        """The arrays that belong to the request as a whole."""
+        return frozenset(tensor.key for tensor in self.tensors if not tensor.per_row)
+
+
+class ChunkHeader(msgspec.Struct, frozen=True):
+    """One chunk of an edge. Rows [first_row, first_row + rows) of the request's stream on that edge."""
+
+    form: ChunkForm
     seq: int
     first_row: int = 0
     rows: int = 0
     flags: int = 0
-    tensors: tuple[TensorSpec, ...] = ()
     error: ErrorInfo | None = None
 
     @property
     def is_terminal(self) -> bool:
         """True for the last chunk of the edge."""
-        return bool(self.flags & TERMINAL)
+        return self.flags & TERMINAL != 0

@@ -6,10 +6,34 @@ In: an OutputSpec, arrays. Out: UndeclaredOutputError for what is not as declare
 import numpy as np
 
 from antiphon.config.pipeline import FLOATING, Layout, OutputSpec
+from antiphon.connector.layout import Arrays
 from antiphon.errors import UndeclaredOutputError
 
 _HELD_AS = {"bfloat16": ("uint16",), FLOATING: ("float32", "float16", "uint16")}
 """bfloat16 is held as uint16."""
+
+
+RowForm = dict[str, tuple[np.dtype, tuple[int, ...]]]
+"""PER_ROW key -> dtype and row shape."""
+
+
+def has_form(arrays: Arrays, form: RowForm) -> bool:
+    """True if these are arrays of that form and nothing else, with as many rows of every key."""
+    num_rows: int | None = None
+    for key, (dtype, row_shape) in form.items():
+        array = arrays.get(key)
+        if not isinstance(array, np.ndarray) or array.dtype != dtype:
+            return False
+        shape = array.shape
+        if not shape or shape[1:] != row_shape or num_rows not in (None, shape[0]):
+            return False
+        num_rows = shape[0]
+    return len(arrays) == len(form)
+
+
+def in_words(form: RowForm) -> str:
+    """For an error's text."""
+    return ", ".join(f"{key} {dtype.name} {list(shape)}" for key, (dtype, shape) in form.items())
 
 
 class DeclaredOutput:

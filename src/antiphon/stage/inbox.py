@@ -12,7 +12,7 @@ from antiphon.config.pipeline import EdgeRule, StartWhen
 from antiphon.connector.base import Chunk, Connector
 from antiphon.errors import AntiphonError, ChunkGapError, HandoffTimeoutError, StageError
 from antiphon.messages.error_info import to_error
-from antiphon.messages.interstage import ChunkFlag
+from antiphon.messages.interstage import FAILED
 from antiphon.stage.request import EdgeInput
 
 log = logging.getLogger(__name__)
@@ -152,24 +152,26 @@ class Inbox:
 
     def _accept(self, chunk: Chunk, now_s: float) -> None:
         header = chunk.header
-        waiting = self._open.get(header.request_id)
-        if waiting is None or header.epoch > waiting.epoch:
+        form = header.form
+        waiting = self._open.get(form.request_id)
+        if waiting is None or form.epoch > waiting.epoch:
             return self._keep_early(chunk, now_s)
-        edge = waiting.edges.get(header.edge)
-        if header.epoch < waiting.epoch or edge is None or edge.input.ended:
+        edge = waiting.edges.get(form.edge)
+        if form.epoch < waiting.epoch or edge is None or edge.input.ended:
             return self._connector.release(chunk)
         edge.last_heard_s = now_s
-        if header.flags & (ChunkFlag.ERROR | ChunkFlag.ABORT):
+        if header.flags & FAILED:
             self._connector.release(chunk)
             edge.input.ended = True
-            aborted = StageError(f"{header.producer} aborted {header.request_id}")
-            return self._fail(header.request_id, to_error(header.error) if header.error else aborted)
+            aborted = StageError(f"{form.producer} aborted {form.request_id}")
+            return self._fail(form.request_id, to_error(header.error) if header.error else aborted)
         if header.seq != edge.next_seq:
             self._connector.release(chunk)
-            return self._fail(header.request_id, _gap(chunk, edge))
+            return self._fail(form.request_id, _gap(chunk, edge))
         edge.next_seq += 1
         edge.input.ended = header.is_terminal
-        self._start_if_due(header.request_id, waiting)
+        if not waiting.started:
+            self._start_if_due(form.request_id, waiting)
         edge.input.add(chunk if waiting.started else self._owned(chunk))
 
     def _owned(self, chunk: Chunk) -> Chunk:
@@ -179,7 +181,7 @@ class Inbox:
         return owned
 
     def _keep_early(self, chunk: Chunk, now_s: float) -> None:
-        key = (chunk.header.request_id, chunk.header.epoch)
+        key = (chunk.header.form.request_id, chunk.header.form.epoch)
         if key in self._closed_ids:
             return self._connector.release(chunk)
         self._early.setdefault(key, _Early(now_s)).chunks.append(chunk)
@@ -193,11 +195,12 @@ class Inbox:
         for chunk in early.chunks:
             self._connector.release(chunk)
         header = early.chunks[-1].header
+        form = header.form
         error = HandoffTimeoutError(
-            f"{header.edge}: chunk {header.seq} of {header.request_id} from {header.producer} was given up: {why}; "
+            f"{form.edge}: chunk {header.seq} of {form.request_id} from {form.producer} was given up: {why}; "
             "raise timeouts.early_chunk_s or see the orchestrator's log"
         )
-        log.warning("req=%s %s", header.request_id, error.message)
+        log.warning("req=%s %s", form.request_id, error.message)
         self._remember_closed(key, error)
 
     def _remember_closed(self, key: tuple[str, int], why: AntiphonError | None) -> None:
@@ -206,8 +209,6 @@ class Inbox:
             self._closed_ids.popitem(last=False)
 
     def _start_if_due(self, request_id: str, waiting: _Waiting) -> None:
-        if waiting.started:
-            return
         waiting.started = all(
             edge.input.ended or (edge.rule.start_when is StartWhen.FIRST_CHUNK and edge.next_seq > 0)
             for edge in waiting.edges.values()
@@ -227,8 +228,8 @@ def _timeout(request_id: str, edge: _Edge) -> HandoffTimeoutError:
 
 
 def _gap(chunk: Chunk, edge: _Edge) -> ChunkGapError:
-    header = chunk.header
+    form = chunk.header.form
     return ChunkGapError(
-        f"{header.edge}: chunk {header.seq} of {header.request_id} came from {header.producer} where {edge.next_seq} "
+        f"{form.edge}: chunk {chunk.header.seq} of {form.request_id} came from {form.producer} where {edge.next_seq} "
         "was expected; this is a fault of the connector, not of the request"
     )

@@ -12,13 +12,14 @@ import numpy as np
 
 from antiphon.config.pipeline import ChunkPlan, EdgeSpec, StageSpec
 from antiphon.connector.base import Connector
-from antiphon.connector.cursor import Arrays, EdgeCursor, EdgeTarget
+from antiphon.connector.cursor import EdgeCursor, EdgeTarget
+from antiphon.connector.layout import Arrays
 from antiphon.errors import AntiphonError, HandoffTimeoutError, StageError, UndeclaredOutputError
 from antiphon.messages.client import Addressed, ClientFrame, ClientOutput, OutputEnd, OutputError, types_of
 from antiphon.messages.control import Counter, StartRequest
 from antiphon.messages.error_info import to_info
 from antiphon.messages.interstage import ChunkFlag
-from antiphon.stage.declared import DeclaredOutput
+from antiphon.stage.declared import DeclaredOutput, RowForm, has_form, in_words
 from antiphon.stage.output_form import problem_of, problem_of_form
 from antiphon.stage.output_meter import OutputMeter
 from antiphon.stage.request import StageOutput
@@ -30,8 +31,8 @@ class _Route:
     start: StartRequest
     cursors: dict[str, EdgeCursor]
     client_ended: bool
-    row_shapes: dict[str, dict[str, tuple[int, ...]]] = field(default_factory=dict)
-    """Edge -> PER_ROW key -> row shape of the request's first rows on it: later rows are joined to them."""
+    row_forms: dict[str, RowForm] = field(default_factory=dict)
+    """Edge -> what the request's first rows on it are: later rows are joined to them."""
 
 
 class OutputRouter:
@@ -232,7 +233,11 @@ class OutputRouter:
         edge = self._edges.get(consumer)
         if edge is None:
             raise self._undeclared(request_id, f"handed off to {consumer!r}", f"one of {sorted(self._edges)}")
-        lengths, shapes = {}, {}
+        first = self._routes[request_id].row_forms.get(edge.name)
+        if first is not None and has_form(arrays, first):
+            return
+        lengths: dict[str, int] = {}
+        form: RowForm = {}
         for key, array in arrays.items():
             declared = self._declared.get(key)
             if declared is None:
@@ -246,12 +251,14 @@ class OutputRouter:
                 raise self._undeclared(request_id, f"{key!r} as a {type(array).__name__}", "a numpy array")
             declared.check(request_id, self._spec.name, array)
             if not declared.is_whole:
-                lengths[key], shapes[key] = len(array), array.shape[1:]
+                lengths[key], form[key] = len(array), (array.dtype, array.shape[1:])
         if len(set(lengths.values())) > 1:
             raise self._undeclared(request_id, f"rows {lengths} on {edge.name}", "as many rows of every key")
-        first = self._routes[request_id].row_shapes.setdefault(edge.name, shapes) if shapes else shapes
-        if shapes != first:
-            raise self._undeclared(request_id, f"row shapes {shapes} on {edge.name}", f"{first}, as in its first rows")
+        if form and first is None:
+            self._routes[request_id].row_forms[edge.name] = form
+        elif first is not None and form and form != first:
+            got, expected = f"rows of {in_words(form)} on {edge.name}", f"{in_words(first)}, as in its first rows"
+            raise self._undeclared(request_id, got, expected)
 
     def _undeclared(self, request_id: str, got: str, expected: str) -> UndeclaredOutputError:
         return UndeclaredOutputError(f"{self._replica}: {request_id}: got {got}, expected {expected}")

@@ -57,14 +57,14 @@ class EdgeInput:
 
     def add(self, chunk: Chunk) -> None:
         """Append the chunk that follows the last one."""
-        for tensor in chunk.header.tensors:
-            if not tensor.per_row:
-                self.whole[tensor.key] = chunk.arrays[tensor.key].copy()
-        if chunk.header.rows:
+        num_rows = chunk.header.rows
+        for key in chunk.header.form.whole_keys:
+            self.whole[key] = chunk.arrays[key].copy()
+        if num_rows:
             if not self._chunks:
-                self._rows_left_in_first = chunk.header.rows
+                self._rows_left_in_first = num_rows
             self._chunks.append(chunk)
-            self.num_rows += chunk.header.rows
+            self.num_rows += num_rows
         else:
             self._spent.append(chunk)
 
@@ -81,8 +81,7 @@ class EdgeInput:
             chunk = self._chunks[0]
             start = chunk.header.rows - self._rows_left_in_first
             count = min(wanted, self._rows_left_in_first)
-            keys = [tensor.key for tensor in chunk.header.tensors if tensor.per_row]
-            pieces.append({key: chunk.arrays[key][start : start + count] for key in keys})
+            pieces.append(_rows_of(chunk, start, count))
             wanted -= count
             self._consume(chunk, count)
         if not pieces:
@@ -112,6 +111,14 @@ class EdgeInput:
         if self._rows_left_in_first == 0:
             self._spent.append(self._chunks.popleft())
             self._rows_left_in_first = self._chunks[0].header.rows if self._chunks else 0
+
+
+def _rows_of(chunk: Chunk, start: int, count: int) -> Arrays:
+    """Rows [start, start + count) of a chunk's PER_ROW arrays."""
+    whole_keys = chunk.header.form.whole_keys
+    if count == chunk.header.rows and not whole_keys:
+        return chunk.arrays
+    return {key: array[start : start + count] for key, array in chunk.arrays.items() if key not in whole_keys}
 
 
 @dataclass

@@ -74,8 +74,8 @@ async def test_a_request_is_submitted_accepted_fed_answered_and_released(stage) 
     stage.accepts("req-mine")
     stream = await submitting
     (chunk,) = await stage.chunks()
-    assert chunk.header.edge == "client->talker"
-    assert (chunk.header.request_id, chunk.header.producer) == ("req-mine", "api-server/0")
+    assert chunk.header.form.edge == "client->talker"
+    assert (chunk.header.form.request_id, chunk.header.form.producer) == ("req-mine", "api-server/0")
     assert chunk.header.flags == ChunkFlag.END
     assert chunk.arrays["text"].tobytes() == b"hello there"
     stage.entry.release(chunk)
@@ -103,7 +103,7 @@ async def test_the_input_of_a_large_request_is_sent_as_credit_comes_back(stage) 
         stage.entry.release(chunk)
         stage.entry.flush()
     assert arrived == samples.tolist()
-    assert chunk.header.request_id == request_id and chunk.header.seq >= 2
+    assert chunk.header.form.request_id == request_id and chunk.header.seq >= 2
 
 
 async def test_raw_rows_are_counted_and_never_reach_the_stream(stage) -> None:
@@ -316,7 +316,7 @@ async def test_a_request_whose_replica_dies_before_any_output_is_started_again_u
     request_id, stream = await restarted(stage)
     stage.accepts(request_id, epoch=1)
     (chunk,) = await stage.chunks()
-    assert (chunk.header.epoch, chunk.arrays["text"].tobytes()) == (1, b"hello there")
+    assert (chunk.header.form.epoch, chunk.arrays["text"].tobytes()) == (1, b"hello there")
     stage.entry.release(chunk)
     stage.says(request_id, TextDelta("late news of the first start"), OutputEnd())
     stage.says(request_id, PCM, OutputEnd(), epoch=1)

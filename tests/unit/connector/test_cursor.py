@@ -1,6 +1,6 @@
 """EdgeCursor: rows leave in order, each once, in the chunks of the edge's plan, and end exactly once."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from antiphon.config.pipeline import WHOLE, ChunkPlan
 from antiphon.connector.cursor import EdgeCursor, EdgeTarget
 from antiphon.connector.inproc import InprocConnector
-from antiphon.connector.layout import Layout
+from antiphon.connector.layout import Arrays, layout_of
 from antiphon.errors import StageError
 from antiphon.messages.error_info import ErrorInfo
 from antiphon.messages.interstage import ChunkFlag, ChunkHeader
@@ -25,7 +25,7 @@ class Sent:
     """One chunk as it was put."""
 
     header: ChunkHeader
-    arrays: dict[str, np.ndarray]
+    arrays: Arrays
 
 
 class RecordingConnector(InprocConnector):
@@ -39,13 +39,15 @@ class RecordingConnector(InprocConnector):
         self.refusals = list(refusals)
         self.limit_bytes = limit_bytes
 
-    def put(self, peer: str, header: ChunkHeader, buffers: Sequence[np.ndarray]) -> bool:
+    def put(self, peer: str, header: ChunkHeader, rows: Collection[Arrays], whole: Arrays) -> bool:
         assert peer == "ipc://talker"
-        Layout.of(header).check(buffers, self.limit_bytes)
-        if buffers and self.refusals and self.refusals.pop():
+        layout = layout_of(header.form.encoded)
+        layout.check(header, rows, whole, self.limit_bytes)
+        if (header.rows or whole) and self.refusals and self.refusals.pop():
             return False
-        arrays = {spec.key: array.copy() for spec, array in zip(header.tensors, buffers, strict=True)}
-        self.chunks.append(Sent(header, arrays))
+        memory = bytearray(layout.size_bytes(header.rows))
+        layout.write(header.rows, rows, whole, memory, 0)
+        self.chunks.append(Sent(header, layout.read(header, bytes(memory), 0)))
         return True
 
 
@@ -79,7 +81,7 @@ def check_protocol(connector: RecordingConnector, num_rows: int, end: ChunkFlag)
     for chunk in connector.chunks:
         if chunk.header.rows:
             np.testing.assert_array_equal(chunk.arrays["pair"][:, 1], -chunk.arrays["id"])
-    assert {(h.request_id, h.epoch, h.edge, h.producer) for h in headers} == {
+    assert {(f.request_id, f.epoch, f.edge, f.producer) for f in (header.form for header in headers)} == {
         ("req-1", 3, "thinker->talker", "thinker/0")
     }
 
@@ -164,7 +166,7 @@ def test_arrays_of_the_request_go_once_with_the_first_chunk_and_leave_room_for_i
     cursor.finish()
     cursor.flush(connector)
     assert sizes(connector) == [3, 6, 1]
-    assert [spec.key for spec in connector.chunks[0].header.tensors if not spec.per_row] == ["doc"]
+    assert [spec.key for spec in connector.chunks[0].header.form.tensors if not spec.per_row] == ["doc"]
     np.testing.assert_array_equal(connector.chunks[0].arrays["doc"], np.arange(50))
     assert all("doc" not in chunk.arrays for chunk in connector.chunks[1:])
 
@@ -333,7 +335,7 @@ def test_bfloat16_rows_which_numpy_holds_as_uint16_travel_as_bfloat16() -> None:
     assert cursor.flush(connector)
     chunk = connector.get()
     assert chunk is not None
-    assert {tensor.dtype for tensor in chunk.header.tensors} == {"bfloat16"}
+    assert {tensor.dtype for tensor in chunk.header.form.tensors} == {"bfloat16"}
     assert np.array_equal(chunk.arrays["hidden"], bits) and np.array_equal(chunk.arrays["marker"], bits[:1])
     connector.release(chunk)
     connector.close()

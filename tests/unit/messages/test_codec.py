@@ -49,7 +49,7 @@ from antiphon.messages.control import (
     ToReplica,
 )
 from antiphon.messages.error_info import ErrorInfo
-from antiphon.messages.interstage import ChunkFlag, ChunkHeader, TensorSpec
+from antiphon.messages.interstage import ChunkFlag, ChunkForm, ChunkHeader, TensorSpec
 from antiphon.messages.params import RequestParams, SamplingParams, SpeechParams, TranscriptionParams
 
 ERROR = ErrorInfo("OverloadedError", "wait", "model", "overloaded", 2.5)
@@ -135,17 +135,16 @@ def test_the_samples_above_leave_no_message_of_a_union_out() -> None:
 
 
 @pytest.mark.parametrize("flag", [ChunkFlag.END, ChunkFlag.ERROR, ChunkFlag.ABORT])
-def test_a_terminal_chunk_header_comes_back_equal_and_terminal(flag: ChunkFlag) -> None:
-    tensors = (TensorSpec("hidden", "float32", (4, 16), True), TensorSpec("doc", "uint8", (9,), False))
-    header = ChunkHeader("req-1", 2, "a->b", "a/0", 7, 12, 4, int(flag), tensors, ERROR)
-    decoded = msgspec.msgpack.decode(msgspec.msgpack.encode(header), type=ChunkHeader)
-    assert decoded == header
-    assert decoded.is_terminal
+def test_a_form_comes_back_equal_and_a_header_with_an_end_is_terminal(flag: ChunkFlag) -> None:
+    tensors = (TensorSpec("hidden", "float32", (16,), True), TensorSpec("doc", "uint8", (9,), False))
+    form = ChunkForm("req-1", 2, "a->b", "a/0", tensors)
+    assert msgspec.msgpack.decode(form.encoded, type=ChunkForm) == form
+    assert form.whole_keys == {"doc"}
+    assert ChunkHeader(form, 7, 12, 4, int(flag), ERROR).is_terminal
 
 
 def test_a_chunk_header_without_a_flag_is_not_terminal() -> None:
-    header = ChunkHeader("req-1", 0, "a->b", "a/0", 0)
-    assert not msgspec.msgpack.decode(msgspec.msgpack.encode(header), type=ChunkHeader).is_terminal
+    assert not ChunkHeader(ChunkForm("req-1", 0, "a->b", "a/0"), 0).is_terminal
 
 
 def test_a_message_of_another_lane_is_refused() -> None:

@@ -10,7 +10,7 @@ from antiphon.config.pipeline import EdgeRule, StartWhen
 from antiphon.connector.inproc import InprocConnector
 from antiphon.errors import ChunkGapError, HandoffTimeoutError, ReplicaDiedError, StageError
 from antiphon.messages.error_info import ErrorInfo, to_info
-from antiphon.messages.interstage import ChunkFlag, ChunkHeader, TensorSpec
+from antiphon.messages.interstage import ChunkFlag, ChunkForm, ChunkHeader, TensorSpec
 from antiphon.stage.inbox import Inbox, InputFailed, InputStarted
 from antiphon.stage.request import EdgeInput
 
@@ -49,11 +49,9 @@ class Bench:
         now_s: float = 0.0,
     ) -> None:
         rows = np.array(values, np.int32)
-        tensors = (TensorSpec("code", "int32", rows.shape, True),) if values else ()
-        header = ChunkHeader(
-            "req-1", epoch, edge, "thinker/0", seq, rows=len(values), flags=int(flags), tensors=tensors, error=error
-        )
-        assert self.producer.put(self.consumer.address, header, [rows] if values else [])
+        form = ChunkForm("req-1", epoch, edge, "thinker/0", (TensorSpec("code", "int32", (), True),))
+        header = ChunkHeader(form, seq, rows=len(values), flags=int(flags), error=error)
+        assert self.producer.put(self.consumer.address, header, [{"code": rows}], {})
         self.inbox.receive(now_s)
 
     @property
@@ -190,8 +188,8 @@ def test_a_start_request_that_comes_after_its_chunks_were_given_up_fails_at_once
 
 def test_early_chunks_beyond_the_bound_fail_their_own_request_and_no_other(bench: Bench) -> None:
     for number in range(4096):
-        header = ChunkHeader(f"other-{number % 7}", 0, EDGE, "thinker/0", number // 7)
-        assert bench.producer.put(bench.consumer.address, header, [])
+        header = ChunkHeader(ChunkForm(f"other-{number % 7}", 0, EDGE, "thinker/0"), number // 7)
+        assert bench.producer.put(bench.consumer.address, header, [], {})
     bench.inbox.receive(0.0)
     bench.put(0, [1])
     assert (bench.inbox.num_held(), bench.num_leases) == (4096, 0)

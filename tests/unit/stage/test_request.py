@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.connector.base import Chunk
-from antiphon.messages.interstage import ChunkFlag, ChunkHeader, TensorSpec
+from antiphon.messages.interstage import ChunkFlag, ChunkForm, ChunkHeader, TensorSpec
 from antiphon.stage.request import EdgeInput
 
 TAKE_ALL = -1
@@ -15,10 +15,9 @@ def chunk_of(seq: int, first_row: int, rows: int, flags: ChunkFlag = ChunkFlag.N
     """Row i carries i in `number` and [i, -i] in `pair`."""
     numbers = np.arange(first_row, first_row + rows, dtype=np.int64)
     arrays = {"number": numbers, "pair": np.stack([numbers, -numbers], axis=1)} if rows else {}
-    tensors = tuple(TensorSpec(key, "int64", array.shape, True) for key, array in arrays.items())
-    return Chunk(
-        ChunkHeader("req-1", 0, "a->b", "a/0", seq, first_row, rows, int(flags), tensors), arrays, lease=seq + 1
-    )
+    tensors = tuple(TensorSpec(key, "int64", array.shape[1:], True) for key, array in arrays.items())
+    form = ChunkForm("req-1", 0, "a->b", "a/0", tensors)
+    return Chunk(ChunkHeader(form, seq, first_row, rows, int(flags)), arrays, lease=seq + 1)
 
 
 @settings(deadline=None)
@@ -83,7 +82,7 @@ def test_a_whole_array_outlives_the_chunk_that_brought_it() -> None:
     edge = EdgeInput(finished)
     document = np.arange(4, dtype=np.uint8)
     tensors = (TensorSpec("document", "uint8", (4,), False),)
-    edge.add(Chunk(ChunkHeader("req-1", 0, "a->b", "a/0", 0, tensors=tensors), {"document": document}, lease=5))
+    edge.add(Chunk(ChunkHeader(ChunkForm("req-1", 0, "a->b", "a/0", tensors), 0), {"document": document}, lease=5))
     (spent,) = finished
     document[...] = 0  # its producer uses the memory again
     assert spent.lease == 5

@@ -22,7 +22,7 @@ from antiphon.config.deploy import ConnectorDeploy
 from antiphon.connector.base import Chunk
 from antiphon.connector.shm import ShmConnector
 from antiphon.errors import StageError
-from antiphon.messages.interstage import ChunkFlag, ChunkHeader, TensorSpec
+from antiphon.messages.interstage import ChunkFlag, ChunkForm, ChunkHeader, TensorSpec
 from antiphon.process import die_with_parent
 from antiphon.transport.channel import Poller
 
@@ -66,29 +66,29 @@ class HopProducer:
     def send(self, num_chunks: int, row_bytes: int) -> float:
         """Chunks per second until the consumer has read the first byte of all; StageError if it saw other values."""
         rows = [np.full((1, row_bytes), number, np.uint8) for number in range(max(1, min(16, 64 * _MIB // row_bytes)))]
-        request_id, tensors = f"send-{next(self._numbers)}", _tensors(rows[0])
+        form = _form(f"send-{next(self._numbers)}", _COUNT, rows[0])
         began_s = time.perf_counter()
         chunks_per_step = max(1, _STEP_BYTES // row_bytes)
         for seq in range(num_chunks):
-            self._put(_header(request_id, _COUNT, seq, tensors, is_last=seq == num_chunks - 1), rows[seq % len(rows)])
+            self._put(_header(form, seq, is_last=seq == num_chunks - 1), rows[seq % len(rows)])
             if seq % chunks_per_step == 0:
                 self._connector.flush()
         seen = self._answer()
         per_s = num_chunks / (time.perf_counter() - began_s)
         expected = sum(seq % len(rows) for seq in range(num_chunks))
         if seen != expected:
-            raise StageError(f"{request_id}: the consumer saw values of sum {seen}, expected {expected}")
+            raise StageError(f"{form.request_id}: the consumer saw values of sum {seen}, expected {expected}")
         return per_s
 
     def ping(self, row: np.ndarray) -> tuple[float, float]:
         """(there and back, put to first read) of one chunk, in seconds."""
         began_ns = time.monotonic_ns()
-        self._put(_header(f"ping-{next(self._numbers)}", _PING, 0, _tensors(row)), row)
+        self._put(_header(_form(f"ping-{next(self._numbers)}", _PING, row), 0), row)
         read_ns = self._answer()
         return (time.monotonic_ns() - began_ns) / 1e9, (read_ns - began_ns) / 1e9
 
     def _put(self, header: ChunkHeader, row: np.ndarray) -> None:
-        while not self._connector.put(self._consumer, header, [row]):
+        while not self._connector.put(self._consumer, header, [{_SEEN: row}], {}):
             self._wait("credit")
 
     def _answer(self) -> int:
@@ -128,20 +128,19 @@ class HopConsumer:
         header = chunk.header
         self._sum += int(chunk.arrays[_SEEN][0, 0])
         if header.is_terminal:
-            answer = time.monotonic_ns() if header.edge == _PING else self._sum
+            answer = time.monotonic_ns() if header.form.edge == _PING else self._sum
             row = np.full((1, 1), answer, np.int64)
-            self._connector.put(chunk.reply_address, _header(header.request_id, "answer", 0, _tensors(row)), [row])
+            answered = _header(_form(header.form.request_id, "answer", row), 0)
+            self._connector.put(chunk.reply_address, answered, [{_SEEN: row}], {})
             self._sum = 0
 
 
-def _tensors(row: np.ndarray) -> tuple[TensorSpec, ...]:
-    return (TensorSpec(_SEEN, row.dtype.name, row.shape, True),)
+def _form(request_id: str, edge: str, row: np.ndarray) -> ChunkForm:
+    return ChunkForm(request_id, 0, edge, "bench", (TensorSpec(_SEEN, row.dtype.name, row.shape[1:], True),))
 
 
-def _header(
-    request_id: str, edge: str, seq: int, tensors: tuple[TensorSpec, ...], *, is_last: bool = True
-) -> ChunkHeader:
-    return ChunkHeader(request_id, 0, edge, "bench", seq, seq, 1, _END if is_last else 0, tensors)
+def _header(form: ChunkForm, seq: int, *, is_last: bool = True) -> ChunkHeader:
+    return ChunkHeader(form, seq, seq, 1, _END if is_last else 0)
 
 
 async def connector(effort: Effort) -> list[Row]:

@@ -14,7 +14,7 @@ tokenizers = pytest.importorskip("tokenizers")
 from antiphon.connector.base import Chunk  # noqa: E402
 from antiphon.errors import ConfigError, InvalidRequestError  # noqa: E402
 from antiphon.messages.client import TextDelta  # noqa: E402
-from antiphon.messages.interstage import ChunkHeader, TensorSpec  # noqa: E402
+from antiphon.messages.interstage import ChunkForm, ChunkHeader, TensorSpec  # noqa: E402
 from antiphon.messages.params import RequestParams, SamplingParams  # noqa: E402
 from antiphon.models.hf_text.pipeline import THINKER  # noqa: E402
 from antiphon.models.hf_text.thinker import Thinker  # noqa: E402
@@ -70,8 +70,8 @@ def engine(checkpoint: Path) -> Iterator[AutoregressiveEngine]:
 def request_of(content: str, *, consumers: frozenset[str] = frozenset(), **sampling: object) -> StageRequest:
     document = np.frombuffer(msgspec.json.encode([{"role": "user", "content": content}]), np.uint8)
     edge = EdgeInput()
-    spec = TensorSpec("messages", "uint8", document.shape, True)
-    header = ChunkHeader("r", 0, "client->thinker", "api-server/0", 0, 0, len(document), 1, (spec,))
+    form = ChunkForm("r", 0, "client->thinker", "api-server/0", (TensorSpec("messages", "uint8", (), True),))
+    header = ChunkHeader(form, 0, 0, len(document), 1)
     edge.add(Chunk(header, {"messages": document}))
     edge.ended = True
     params = RequestParams(sampling=SamplingParams(**{"temperature": 0.0, "max_tokens": 30, **sampling}))

@@ -9,7 +9,7 @@ import torch
 
 from antiphon.connector.base import Chunk
 from antiphon.errors import AntiphonError, StageError
-from antiphon.messages.interstage import ChunkHeader, TensorSpec
+from antiphon.messages.interstage import ChunkForm, ChunkHeader, TensorSpec
 from antiphon.messages.params import RequestParams
 from antiphon.models.qwen3_omni.code2wav import Code2Wav
 from antiphon.stage.engine.generation import GenerationEngine
@@ -45,9 +45,10 @@ class Served:
             self.engine.add(request)
         edge = self.requests[name].input
         if len(codes):
-            spec = TensorSpec("codes", "int16", codes.shape, True)
+            spec = TensorSpec("codes", "int16", codes.shape[1:], True)
             first = edge.num_rows + edge.num_rows_taken
-            edge.add(Chunk(ChunkHeader(name, 0, EDGE, "talker/0", 0, first, len(codes), 0, (spec,)), {"codes": codes}))
+            form = ChunkForm(name, 0, EDGE, "talker/0", (spec,))
+            edge.add(Chunk(ChunkHeader(form, 0, first, len(codes)), {"codes": codes}))
         edge.ended = ends
 
     def step(self) -> None:

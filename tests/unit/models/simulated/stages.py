@@ -8,7 +8,7 @@ from antiphon.config.pipeline import PipelineSpec, StageSpec
 from antiphon.connector.base import Chunk
 from antiphon.errors import AntiphonError
 from antiphon.messages.client import ClientData
-from antiphon.messages.interstage import ChunkHeader, TensorSpec
+from antiphon.messages.interstage import ChunkForm, ChunkHeader, TensorSpec
 from antiphon.messages.params import RequestParams, SamplingParams
 from antiphon.models.registry import load_pipeline
 from antiphon.stage.engine.generation_model import ModelContext
@@ -94,10 +94,10 @@ class Stage:
 def give(edge: EdgeInput, rows: Arrays, whole: Arrays | None = None, *, ends: bool = False) -> None:
     """Rows have arrived on an edge, as from a connector: read-only."""
     count = len(next(iter(rows.values()))) if rows else 0
-    tensors = [TensorSpec(key, array.dtype.name, array.shape, True) for key, array in rows.items()]
+    tensors = [TensorSpec(key, array.dtype.name, array.shape[1:], True) for key, array in rows.items()]
     tensors += [TensorSpec(key, array.dtype.name, array.shape, False) for key, array in (whole or {}).items()]
     arrays = {key: array.copy() for key, array in {**rows, **(whole or {})}.items()}
     for array in arrays.values():
         array.flags.writeable = False
     edge.ended = ends
-    edge.add(Chunk(ChunkHeader("", 0, "", "", 0, rows=count, tensors=tuple(tensors)), arrays))
+    edge.add(Chunk(ChunkHeader(ChunkForm("", 0, "", "", tuple(tensors)), 0, rows=count), arrays))

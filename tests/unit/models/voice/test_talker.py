@@ -5,7 +5,7 @@ import pytest
 
 from antiphon.connector.base import Chunk
 from antiphon.errors import InvalidRequestError, StageError
-from antiphon.messages.interstage import ChunkHeader, TensorSpec
+from antiphon.messages.interstage import ChunkForm, ChunkHeader, TensorSpec
 from antiphon.messages.params import RequestParams, SpeechParams
 from antiphon.models.voice.talker import Talker
 from antiphon.stage.engine.generation import GenerationEngine
@@ -39,11 +39,9 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> GenerationEngine:
 
 def request_of(name: str, text: str, task: str = "speech") -> StageRequest:
     rows = np.frombuffer(text.encode(), np.uint8)
-    tensors = (TensorSpec("text", "uint8", rows.shape, True),)
+    form = ChunkForm(name, 0, "client->talker", "client", (TensorSpec("text", "uint8", (), True),))
     edge = EdgeInput()
-    edge.add(
-        Chunk(ChunkHeader(name, 0, "client->talker", "client", 0, rows=len(rows), tensors=tensors), {"text": rows}, 0)
-    )
+    edge.add(Chunk(ChunkHeader(form, 0, rows=len(rows)), {"text": rows}, 0))
     edge.ended = True
     return StageRequest(name, 0, task, RequestParams(speech=SpeechParams()), {"client": edge}, frozenset(), False)
 

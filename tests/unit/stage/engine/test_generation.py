@@ -8,7 +8,7 @@ import pytest
 from antiphon.connector.base import Chunk
 from antiphon.errors import AntiphonError, InvalidRequestError, StageError
 from antiphon.messages.client import TokenDelta
-from antiphon.messages.interstage import ChunkHeader, TensorSpec
+from antiphon.messages.interstage import ChunkForm, ChunkHeader, TensorSpec
 from antiphon.messages.params import RequestParams
 from antiphon.stage.engine.base import StepResult
 from antiphon.stage.engine.generation import GenerationEngine
@@ -73,13 +73,9 @@ def request_of(name: str, codes: list[int] | None = None, *, ended: bool = True)
 
 def feed(request: StageRequest, codes: list[int], *, ended: bool) -> None:
     rows = np.array(codes, np.int64)
-    header = ChunkHeader(request.request_id, 0, "a->b", "a/0", 0, rows=len(codes), tensors=(_spec(rows),))
-    request.input.add(Chunk(header, {"code": rows}))
+    form = ChunkForm(request.request_id, 0, "a->b", "a/0", (TensorSpec("code", "int64", (), True),))
+    request.input.add(Chunk(ChunkHeader(form, 0, rows=len(codes)), {"code": rows}))
     request.input.ended = ended
-
-
-def _spec(rows: np.ndarray) -> TensorSpec:
-    return TensorSpec("code", "int64", rows.shape, True)
 
 
 @pytest.fixture

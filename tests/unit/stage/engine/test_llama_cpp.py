@@ -18,7 +18,7 @@ import pytest
 from antiphon.connector.base import Chunk
 from antiphon.errors import AntiphonError, InvalidRequestError
 from antiphon.messages.client import TextDelta
-from antiphon.messages.interstage import ChunkHeader, TensorSpec
+from antiphon.messages.interstage import ChunkForm, ChunkHeader, TensorSpec
 from antiphon.messages.params import RequestParams, SamplingParams
 from antiphon.models.voice.thinker import Thinker
 from antiphon.models.voice.weights import smollm2_gguf
@@ -83,8 +83,8 @@ def delta_text(delta: object) -> str:
 def request_of(name: str, content: str, sampling: SamplingParams) -> StageRequest:
     document = np.frombuffer(msgspec.json.encode([{"role": "user", "content": content}]), np.uint8)
     edge = EdgeInput()
-    tensors = (TensorSpec("messages", "uint8", document.shape, True),)
-    header = ChunkHeader(name, 0, "client->thinker", "api-server/0", 0, rows=len(document), tensors=tensors)
+    form = ChunkForm(name, 0, "client->thinker", "api-server/0", (TensorSpec("messages", "uint8", (), True),))
+    header = ChunkHeader(form, 0, rows=len(document))
     edge.add(Chunk(header, {"messages": document}))
     edge.ended = True
     return StageRequest(name, 0, "chat", RequestParams(sampling=sampling), {"client": edge}, frozenset(), True)

@@ -15,7 +15,7 @@ from antiphon.config.pipeline import EngineKind, StageSpec
 from antiphon.connector.base import Chunk
 from antiphon.errors import AntiphonError
 from antiphon.messages.client import TokenDelta, Usage
-from antiphon.messages.interstage import ChunkHeader, TensorSpec
+from antiphon.messages.interstage import ChunkForm, ChunkHeader, TensorSpec
 from antiphon.messages.params import RequestParams, SamplingParams
 from antiphon.stage.engine.autoregressive import AutoregressiveEngine
 from antiphon.stage.engine.autoregressive_model import (
@@ -213,9 +213,10 @@ def edge_of(key: str, array: np.ndarray) -> EdgeInput:
 
 
 def push(edge: EdgeInput, key: str, rows: np.ndarray) -> None:
-    spec = TensorSpec(key, rows.dtype.name, rows.shape, True)
+    spec = TensorSpec(key, rows.dtype.name, rows.shape[1:], True)
     first = edge.num_rows + edge.num_rows_taken
-    edge.add(Chunk(ChunkHeader("r", 0, "other->toy", "other/0", 0, first, len(rows), 0, (spec,)), {key: rows}))
+    form = ChunkForm("r", 0, "other->toy", "other/0", (spec,))
+    edge.add(Chunk(ChunkHeader(form, 0, first, len(rows)), {key: rows}))
 
 
 def request_of(name: str, prompt: list[int], sampling: SamplingParams, *, streams: bool = False) -> StageRequest:
