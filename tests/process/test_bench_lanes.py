@@ -50,9 +50,10 @@ def test_a_lost_output_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_command_writes_its_figures(tmp_path: Path) -> None:
     out = tmp_path / "lanes.json"
-    command = [sys.executable, "-m", "antiphon", "bench", "lanes", "--quick", "--only", "d", "--out", str(out)]
+    command = [sys.executable, "-m", "antiphon", "bench", "lanes", "--quick", "--only", "d,f", "--out", str(out)]
     answer = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert answer.returncode == 0, answer.stderr
     measures = [row["measure"] for row in json.loads(out.read_bytes())["rows"]]
     assert "d: hop of 1 KiB, p50 / bare relay" in measures
+    assert "f: SSE text deltas, 32 connections / bare uvicorn" in measures
     assert all(row["ours"] > 0 for row in json.loads(out.read_bytes())["rows"])

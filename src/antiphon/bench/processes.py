@@ -15,7 +15,7 @@ from typing import Self
 from antiphon import env
 from antiphon.bench.jobs import DECODE_SAMPLE, ENCODE, Job
 from antiphon.bench.measures import Sample
-from antiphon.errors import ConfigError
+from antiphon.errors import ConfigError, StageError
 
 SERVED = re.compile(r" is served at http://([^\s:]+):(\d+)")
 """What `antiphon serve` prints when it serves: host and port."""
@@ -50,6 +50,14 @@ class BenchServer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         end(self._process, _STOP_TIMEOUT_S)
+
+    def pid_of(self, name: str) -> int:
+        """The process of that name ("api-server/0", ...); StageError if there is none."""
+        assert self._process is not None
+        for pid in children_of(self._process.pid):
+            if name_of(pid) == name:
+                return pid
+        raise StageError(f"the server has no process {name}")
 
     def cpu_s(self) -> dict[str, float]:
         """Process name ("talker/0", ...) -> CPU seconds since it started, in steps of 10 ms."""

@@ -103,6 +103,12 @@ class Helper:
         self._process = await asyncio.create_subprocess_exec(*command)
         return self
 
+    @property
+    def pid(self) -> int:
+        """The process's, once it has been started."""
+        assert self._process is not None
+        return self._process.pid
+
     async def __aexit__(self, *_: object) -> None:
         if self._process is None:  # it was not started
             return

@@ -8,6 +8,7 @@ import re
 import socket
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from statistics import median
 
 import msgspec
@@ -15,7 +16,7 @@ import msgspec
 from antiphon.bench.lanes.bare import Helper
 from antiphon.bench.lanes.effort import Effort
 from antiphon.bench.measures import Bound, Goal, Row
-from antiphon.bench.processes import BenchServer
+from antiphon.bench.processes import BenchServer, exact_cpu_s
 from antiphon.errors import StageError
 from antiphon.models.simulated.emitter_pipeline import ONE, EmitterPlan, Heard
 
@@ -27,6 +28,14 @@ _RETRY_S = 0.05
 _GOAL = Goal(Bound.AT_LEAST, 0.5)
 
 
+@dataclass(frozen=True)
+class Relayed:
+    """Text deltas per second, and the milliseconds of CPU that 1,000 of them cost the process that sends them."""
+
+    per_s: float
+    cpu_ms: float
+
+
 async def sse(effort: Effort) -> list[Row]:
     """Part f."""
     server = BenchServer(f"stages.a.max_batch_size={_NUM_CONNECTIONS}", pipeline=_REFERENCE)
@@ -36,28 +45,38 @@ async def sse(effort: Effort) -> list[Row]:
         if sample is None:
             raise StageError("no text delta came over HTTP")
         port = _free_port()
-        async with Helper("http", str(port), str(effort.num_deltas), sample[0].decode()):
+        async with Helper("http", str(port), str(effort.num_deltas), sample[0].decode()) as helper:
             await _until_served(port)
             ours, bare = [], []
             for _ in range(effort.repeats):
-                ours.append(await deltas_per_s(server.host, server.port, effort.num_deltas))
-                bare.append(await deltas_per_s("127.0.0.1", port, effort.num_deltas))
+                api_server = server.pid_of("api-server/0")
+                ours.append(await relay(server.host, server.port, effort.num_deltas, api_server))
+                bare.append(await relay("127.0.0.1", port, effort.num_deltas, helper.pid))
     finally:
         await asyncio.to_thread(server.__exit__, None, None, None)
     label = f"f: SSE text deltas, {_NUM_CONNECTIONS} connections / bare uvicorn"
-    return [Row(label, "deltas/s", median(ours), median(bare), _GOAL)]
+    return [
+        Row(label, "deltas/s", median(each.per_s for each in ours), median(each.per_s for each in bare), _GOAL),
+        Row(
+            "f: CPU of the api-server for 1,000 of them / bare uvicorn's",
+            "ms",
+            median(each.cpu_ms for each in ours),
+            median(each.cpu_ms for each in bare),
+        ),
+    ]
 
 
-async def deltas_per_s(host: str, port: int, num_deltas: int) -> float:
-    """Text deltas per second over 32 connections at once; one that carries n letters counts n times."""
-    began_s = time.perf_counter()
+async def relay(host: str, port: int, num_deltas: int, pid: int) -> Relayed:
+    """Over 32 connections at once, from process `pid`; a delta that carries n letters counts n times."""
+    began_s, used_s = time.perf_counter(), exact_cpu_s(pid)
     bodies = await asyncio.gather(*(_read(host, port, num_deltas) for _ in range(_NUM_CONNECTIONS)))
-    taken_s = time.perf_counter() - began_s
+    taken_s, used_s = time.perf_counter() - began_s, exact_cpu_s(pid) - used_s
     for body in bodies:
         num_letters = sum(map(len, _EVENT.findall(body)))
         if num_letters != num_deltas:
             raise StageError(f"port {port}: {num_letters} letters came over a connection, expected {num_deltas}")
-    return num_deltas * len(bodies) / taken_s
+    num_relayed = num_deltas * len(bodies)
+    return Relayed(num_relayed / taken_s, 1e6 * used_s / num_relayed)
 
 
 async def _read(host: str, port: int, num_deltas: int) -> bytes:
