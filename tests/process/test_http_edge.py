@@ -1,4 +1,4 @@
-"""The edge of a real server: who may ask, and that nobody learns a key."""
+"""The edge of a real server: who may ask, that nobody learns a key, and what happens when there is no room."""
 
 import asyncio
 import json
@@ -8,12 +8,15 @@ from pathlib import Path
 
 import httpx
 import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync import client as websockets_client
 
 from antiphon import env
 from antiphon.bench.serve.generator import Generator
 from antiphon.bench.serve.messages import Ask, Plan, Task
 from antiphon.bench.serve.probe import ServerAddress
-from tests.process.conftest import Server, start_server
+from tests.process.conftest import Server, eventually, start_server
+from tests.process.raw_http import RawRequest, gauges
 from tests.process.relay_server import children, run_directory
 
 KEYS = {"option": "sk-option-31415", "file": "sk-file-27182", "environment": "sk-environment-16180"}
@@ -25,7 +28,9 @@ def server(runtime_dir: Path) -> Iterator[Server]:
     file.write_text(f"# the web page\n{KEYS['file']}\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(env.API_KEY, KEYS["environment"])
-        running = start_server("sim-relay", "--api-key", KEYS["option"], "--api-key-file", str(file))
+        settings = ("admission.max_inflight=1", "admission.max_queue=2")
+        options = ("--api-key", KEYS["option"], "--api-key-file", str(file))
+        running = start_server("sim-relay", *options, *(word for setting in settings for word in ("--set", setting)))
     yield running
     assert running.stop() == 0
     file.unlink()
@@ -66,3 +71,53 @@ def test_a_benchmark_sends_the_key_of_its_environment(server: Server, monkeypatc
     monkeypatch.setenv(env.API_KEY, "sk-wrong")
     (error,) = asyncio.run(Generator(plan).warm_up()).errors
     assert "401" in error
+
+
+PATH = "/v1/chat/completions"
+
+
+def body_of(text: str) -> dict:
+    return {"model": "sim-relay", "messages": [{"role": "user", "content": text}]}
+
+
+def bearer(source: str) -> str:
+    return f"Authorization: Bearer {KEYS[source]}"
+
+
+def test_a_full_server_refuses_a_greedy_client_unread_and_lets_a_modest_one_in(server: Server) -> None:
+    greedy = [
+        RawRequest(server, PATH, body_of("slow:" + "This takes its time. " * 2), bearer("option")) for _ in range(3)
+    ]
+    assert eventually(lambda: gauges(server)["requests_queued"] == 2)
+    unread = RawRequest(server, PATH, bytes(1_000_000), bearer("option"), sent=0)  # it waits to be asked for its body
+    unread.read_until(b"}}")
+    assert unread.received.startswith(b"HTTP/1.1 503 ")
+    assert re.search(rb"\r\nretry-after: [1-9]\d*\r\n", unread.received)
+    assert b"1 requests run and 2 wait" in unread.received
+    modest = RawRequest(server, PATH, body_of("hello"), bearer("file"))
+    modest.read_until(b"hello")
+    for request in greedy:
+        request.read_until(b"}")
+    statuses = sorted(request.received.split()[1] for request in greedy)
+    assert statuses == [b"200", b"200", b"503"]
+    assert eventually(lambda: gauges(server)["requests_open"] == 0)
+    RawRequest(server, PATH, body_of("hello"), bearer("option")).read_until(b"hello")
+
+
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [
+        ({}, 401),
+        ({"additional_headers": {"Authorization": "Bearer sk-wrong"}}, 401),
+        ({"subprotocols": ["realtime", "openai-insecure-api-key.sk-wrong"]}, 401),
+        ({"additional_headers": {"Authorization": f"Bearer {KEYS['file']}"}}, 404),
+        ({"subprotocols": ["realtime", f"openai-insecure-api-key.{KEYS['file']}"]}, 404),
+    ],
+)
+def test_a_websocket_is_asked_for_its_key_before_anything_else(server: Server, options: dict, status: int) -> None:
+    with pytest.raises(InvalidStatus) as raised:
+        websockets_client.connect(f"{server.url.replace('http', 'ws')}/v1/none", **options)
+    answer = raised.value.response
+    assert answer.status_code == status
+    assert answer.headers["x-request-id"].startswith("req-")
+    assert ("www-authenticate" in answer.headers) is (status == 401)

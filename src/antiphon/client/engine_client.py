@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import assert_never
 
+from antiphon.client.admission_view import AdmissionView
 from antiphon.client.frontend import Frontend
 from antiphon.client.input_sender import InputSender
 from antiphon.client.lane_meter import LaneMeter
@@ -35,6 +36,7 @@ from antiphon.messages.client import Addressed, OutputError, RawRows
 from antiphon.messages.control import (
     STATS_INTERVAL_S,
     AbortRequest,
+    AdmissionNews,
     Counter,
     Leaving,
     PeerDied,
@@ -74,6 +76,7 @@ class _Open:
     payload: EntryPayload
     accepted: asyncio.Future[None]
     epoch: int
+    client: str = ""
     num_restarts: int = 0
     is_restarting: bool = False
     is_released: bool = False
@@ -100,6 +103,7 @@ class EngineClient:
         self._outlet = Outlet()
         self._sender = InputSender(name, connector)
         self._open: dict[str, _Open] = {}
+        self._admission = AdmissionView()
         self._epochs = itertools.count()
         self._reports: dict[str, StatsReport] = {}
         self._num_restarted = 0
@@ -156,8 +160,16 @@ class EngineClient:
             _resolve(opened.accepted, error)
             self._forget(request_id, opened)
 
-    async def submit(self, task_input: TaskInput, *, request_id: str = "", is_whole: bool = False) -> OutputStream:
+    def check_admission(self, client: str) -> None:
+        """OverloadedError if it is known that a request of `client` would get no place; before it is read, say."""
+        self._admission.check(client)
+
+    async def submit(
+        self, task_input: TaskInput, *, request_id: str = "", is_whole: bool = False, client: str = ""
+    ) -> OutputStream:
         """Start a request; returns when it is bound to replicas. is_whole: see OutputStream.
+
+        client: who asks for it; while requests wait for a place, clients take turns.
 
         Raises InvalidRequestError / UnsupportedModalityError (nothing was sent), OverloadedError (not admitted),
         HandoffTimeoutError (the orchestrator does not answer).
@@ -171,8 +183,10 @@ class EngineClient:
         if request_id in self._open:
             raise InvalidRequestError(f"request id {request_id} is in use; wait until it ends or give another")
         accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        opened = _Open(self._make_stream(request_id, is_whole=is_whole), payload, accepted, next(self._epochs))
+        stream = self._make_stream(request_id, is_whole=is_whole)
+        opened = _Open(stream, payload, accepted, next(self._epochs), client)
         self._open[request_id] = opened
+        self._admission.submitted(request_id, client)
         self._tell_submit(request_id, opened)
         try:
             async with asyncio.timeout(self._settings.output_deadline_s):
@@ -236,6 +250,7 @@ class EngineClient:
                 payload.params,
                 epoch=opened.epoch,
                 is_restart=opened.num_restarts > 0,
+                client=opened.client,
             )
         )
 
@@ -258,6 +273,8 @@ class EngineClient:
             if message.source != self.name:  # our own are newer here
                 self._reports[message.source] = message
             return
+        if isinstance(message, AdmissionNews):
+            return self._admission.hear(message)
         if isinstance(message, PeerDied):
             self._reports.pop(message.name, None)
             self._lane_meter.forget(message.name)
@@ -283,6 +300,7 @@ class EngineClient:
     def _accepted(self, message: RequestAccepted, opened: _Open) -> None:
         opened.stream.accept(message.finals)
         opened.accepted_s = opened.accepted_s or time.monotonic()
+        self._admission.settled(message.request_id)
         try:
             self._sender.send(message, opened.payload)
         except StageError as error:
@@ -344,6 +362,7 @@ class EngineClient:
             self._forget(request_id, opened)
 
     def _forget(self, request_id: str, opened: _Open) -> None:
+        self._admission.settled(request_id)
         if self._open.pop(request_id, None) is not None:
             now_s = time.monotonic()
             self.trace.add(request_id, "request", opened.submitted_s, now_s)

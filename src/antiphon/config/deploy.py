@@ -26,13 +26,14 @@ DeviceName = Annotated[str, Meta(pattern=r"^(cpu|cuda|npu|xpu)(:\d+)?$")]
 class ServerDeploy:
     """The HTTP side. api_servers processes share one port; limits are per request.
 
-    api_key_file: one key a line; "" = none.
+    api_key_file: one key a line; "" = none. trusted_proxies: whose X-Forwarded-For is believed.
     """
 
     host: str = "127.0.0.1"
     port: Port = 8000
     api_servers: Count = 1
     api_key_file: str = ""
+    trusted_proxies: str = ""
     max_body_mib: Count = 32
     max_audio_s: Seconds = 1800.0
     max_text_chars: Count = 20_000

@@ -9,6 +9,7 @@ from enum import StrEnum
 import msgspec
 
 from antiphon.config.pipeline import Modality
+from antiphon.errors import OverloadedError
 from antiphon.messages.error_info import ErrorInfo
 from antiphon.messages.params import RequestParams
 
@@ -17,7 +18,8 @@ class SubmitRequest(msgspec.Struct, frozen=True, tag="submit"):
     """api-server -> orchestrator: admit this request and bind it. Its input follows on the inter-stage lane.
 
     epoch: the number of this start, higher than that of every earlier start of the same id. is_restart: it had a place
-    and has lost it with a replica; it goes to the head of the queue.
+    and has lost it with a replica; it goes to the head of the queue. client: who asks for it, as an opaque name: those
+    of one name share one line of the queue.
     """
 
     request_id: str
@@ -28,6 +30,7 @@ class SubmitRequest(msgspec.Struct, frozen=True, tag="submit"):
     params: RequestParams
     epoch: int = 0
     is_restart: bool = False
+    client: str = ""
 
 
 class AbortRequest(msgspec.Struct, frozen=True, tag="abort"):
@@ -65,6 +68,29 @@ class RequestReleased(msgspec.Struct, frozen=True, tag="released"):
     """orchestrator -> api-server: every bound replica has released the request; its id is free."""
 
     request_id: str
+
+
+ADMISSION_NEWS_S = 3.0
+"""How long the orchestrator's word about admission holds; while there is no room it repeats it every second."""
+
+
+class AdmissionNews(msgspec.Struct, frozen=True, tag="admission"):
+    """orchestrator -> api-servers: what a new request would meet, said whenever there is room no more, or again.
+
+    max_waiting: a client of which so many requests wait is refused, any other is not; None = there is room for all.
+    """
+
+    num_inflight: int
+    num_queued: int
+    max_waiting: int | None
+    retry_after_s: float
+
+    def refusal(self) -> OverloadedError:
+        """What the client is told."""
+        return OverloadedError(
+            f"{self.num_inflight} requests run and {self.num_queued} wait; try again in {self.retry_after_s:.0f} s",
+            retry_after_s=self.retry_after_s,
+        )
 
 
 class Peer(msgspec.Struct, frozen=True, array_like=True):
@@ -181,4 +207,6 @@ class StatsReport(msgspec.Struct, frozen=True, tag="stats"):
 
 ToOrchestrator = SubmitRequest | AbortRequest | StageEvent | Ready | Leaving | StatsReport
 ToReplica = Joined | StartRequest | StopRequest | PeerDied | Leave
-ToApiServer = RequestAccepted | RequestRejected | RequestFailed | RequestReleased | PeerDied | StatsReport
+ToApiServer = (
+    RequestAccepted | RequestRejected | RequestFailed | RequestReleased | AdmissionNews | PeerDied | StatsReport
+)

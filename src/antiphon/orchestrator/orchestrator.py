@@ -15,6 +15,7 @@ from antiphon.errors import AntiphonError, OverloadedError, ReplicaDiedError, Re
 from antiphon.ids import ORCHESTRATOR, stage_of
 from antiphon.messages.control import (
     AbortRequest,
+    AdmissionNews,
     Counter,
     Joined,
     Leave,
@@ -101,6 +102,7 @@ class Orchestrator:
         self._requests: dict[str, RequestState] = {}
         self._ending_since_s: dict[str, float | None] = {}
         self._waiting_for_replica: dict[str, SubmitRequest] = {}
+        self._is_told_full = False
         self._reports: dict[str, ReceivedReport] = {}
         self._num_request_messages = 0
         self._tally = RequestTally()
@@ -167,12 +169,26 @@ class Orchestrator:
         waiting = {edge.producer for edge in self._pipeline.edges if edge.consumer in stages}
         return [name for name in state.unreleased if stage_of(name) not in waiting]
 
+    def tell_admission(self) -> None:
+        """Tell every api-server that there is no room any more, or again; call it after each batch of messages."""
+        news = self._admission.news()
+        is_full = news.max_waiting is not None
+        if is_full != self._is_told_full:
+            self._is_told_full = is_full
+            self._tell_all(news)
+
     def report(self) -> None:
         """Pass the last report of every process, and the pools' own counts, to every api-server."""
+        if self._is_told_full:
+            self._tell_all(self._admission.news())
         reports = [StatsReport("pools", self._counters()), *(last.report for last in self._reports.values())]
         for api_server in self._members.api_servers:
             for report in reports:
                 self._tell(api_server, report)
+
+    def _tell_all(self, news: AdmissionNews) -> None:
+        for api_server in self._members.api_servers:
+            self._tell(api_server, news)
 
     def _keep(self, report: StatsReport) -> None:
         """Reports of members, and of this process itself; the last words of one that has gone are not kept."""
@@ -187,8 +203,8 @@ class Orchestrator:
                 raise OverloadedError(f"{submit.request_id} is still in use; try again with another id")
             if submit.is_restart:
                 self._admission.resubmit(submit)
-            else:
-                self._admission.submit(submit)
+            elif (displaced := self._admission.submit(submit)) is not None:
+                self._reject(displaced, self._admission.news().refusal())
         except OverloadedError as error:
             self._reject(submit, error)
         self._admit()
@@ -348,7 +364,7 @@ class Orchestrator:
         self._processes.kill(name)
 
     def _tell(self, member: Member, message: msgspec.Struct) -> None:
-        if not isinstance(message, StatsReport | PeerDied | Joined | Leave):
+        if not isinstance(message, AdmissionNews | StatsReport | PeerDied | Joined | Leave):
             self._num_request_messages += 1
         try:
             self._outlet.send(member.control_address, message)

@@ -75,6 +75,7 @@ class OrchestratorProcess:
             self._orchestrator.handle(message)
         for name, pid in self._watch.ended():
             self._orchestrator.process_ended(name, pid)
+        self._orchestrator.tell_admission()
         self._report_if_due()
         self._loop_meter.turn_ends()
         wait_s = min(max(0.0, self._next_report_s - time.monotonic()), self._monitor.max_wait_s)

@@ -11,6 +11,7 @@ from starlette.middleware import Middleware
 
 from antiphon.client.engine_client import EngineClient
 from antiphon.server.auth import KeyGate, KeyRing
+from antiphon.server.callers import AdmissionGate, Callers
 from antiphon.server.chat import chat_router
 from antiphon.server.context import ServerContext
 from antiphon.server.drain import Drain, DrainGate
@@ -28,8 +29,8 @@ from antiphon.server.transcription import transcription_router
 def create_app(client: EngineClient, settings: ServerSettings, drain: Drain) -> FastAPI:
     """The app over `client`, which must be started before the first request comes; `drain` ends its work.
 
-    Layers, outermost first: RequestEdge (id, one answer, counts), KeyGate (401), DrainGate (503), BodyLimit (413,
-    408), the routes.
+    Layers, outermost first: RequestEdge (id, one answer, counts), KeyGate (401), DrainGate (503),
+    AdmissionGate (503), BodyLimit (413, 408), the routes.
     """
     metrics = HttpMetrics(client.name, client.counters, drain.num_open)
     catalogue = ModelCatalogue(tuple(dict.fromkeys((client.pipeline.name, *settings.model_aliases))))
@@ -40,6 +41,7 @@ def create_app(client: EngineClient, settings: ServerSettings, drain: Drain) -> 
             Middleware(RequestEdge, metrics=metrics, drain=drain),
             Middleware(KeyGate, keys=KeyRing(settings.api_key_digests)),
             Middleware(DrainGate, drain=drain),
+            Middleware(AdmissionGate, callers=Callers(settings.trusted_proxies), client=client),
             Middleware(BodyLimit, settings=settings),
         ],
         exception_handlers={RequestValidationError: on_validation_error, HTTPException: on_http_exception},

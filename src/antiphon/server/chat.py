@@ -13,6 +13,7 @@ from starlette.responses import Response
 from antiphon.client.output_stream import OutputStream
 from antiphon.config.pipeline import Modality
 from antiphon.messages.client import AudioChunk, OutputEnd, TextDelta
+from antiphon.server.callers import client_of
 from antiphon.server.chat_answer import AnswerHead, ChunkWriter, Json, completion
 from antiphon.server.chat_input import chat_input, has_media
 from antiphon.server.context import ServerContext
@@ -32,7 +33,7 @@ def chat_router(context: ServerContext) -> APIRouter:
     @router.post("/v1/chat/completions", summary="Chat, written and spoken", response_class=Response)
     async def create_chat_completion(body: ChatRequest, request: Request) -> Response:
         context.catalogue.check(body.model)
-        head, clock = AnswerHead(request_id_of(request), body.model), clock_of(request)
+        head, clock = AnswerHead(request_id_of(request), body.model, client_of(request)), clock_of(request)
         clock.begin("chat")
         if body.stream:
             return event_stream(_events(context, body, head, clock), head.request_id)
@@ -47,7 +48,7 @@ async def _submit(context: ServerContext, body: ChatRequest, head: AnswerHead, *
         conversation = await asyncio.to_thread(chat_input, body, context.settings, taken)
     else:
         conversation = chat_input(body, context.settings, taken)
-    return await context.client.submit(conversation, request_id=head.request_id, is_whole=is_whole)
+    return await context.client.submit(conversation, request_id=head.request_id, is_whole=is_whole, client=head.client)
 
 
 def _text_stage(context: ServerContext) -> str:

@@ -17,10 +17,11 @@ Json = dict[str, object]
 
 @dataclass(frozen=True)
 class AnswerHead:
-    """What all chunks of one answer share."""
+    """What all chunks of one answer share. client: who has asked."""
 
     request_id: RequestId
     model: str
+    client: str = ""
     created_s: int = field(default_factory=lambda: int(time.time()))
 
     @property

@@ -43,6 +43,7 @@ class ConnectionConfig(uvicorn.Config):
             log_config=None,
             log_level="warning",
             access_log=False,
+            proxy_headers=False,  # uvicorn would believe X-Forwarded-For from all of this machine; see callers.py
         )
         self.settings = settings
 

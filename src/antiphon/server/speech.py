@@ -15,6 +15,7 @@ from antiphon.errors import UnknownRequestError
 from antiphon.messages.client import AudioChunk, OutputEnd, Usage
 from antiphon.messages.tasks import SpeechInput
 from antiphon.server.audio_encode import AudioFormat
+from antiphon.server.callers import client_of
 from antiphon.server.context import ServerContext
 from antiphon.server.edge import RequestIds, clock_of, request_ids_of
 from antiphon.server.http_errors import json_response
@@ -42,7 +43,7 @@ def speech_router(context: ServerContext) -> APIRouter:
         ids = request_ids_of(request)
         clock = clock_of(request)
         clock.begin("speech")
-        pieces = _speak(context, body, ids, clock)
+        pieces = _speak(context, body, ids, client_of(request), clock)
         if body.as_events:
             return event_stream(_speech_events(pieces), ids.own)
         content_type = body.response_format.content_type(sample_rate_of(body, context.client.pipeline))
@@ -76,14 +77,14 @@ def sample_rate_of(body: SpokenBody, pipeline: PipelineSpec) -> int:
 
 
 async def _speak(
-    context: ServerContext, body: SpeechRequest, ids: RequestIds, clock: RequestClock
+    context: ServerContext, body: SpeechRequest, ids: RequestIds, client: str, clock: RequestClock
 ) -> AsyncGenerator[bytes | Usage, None]:
     """The bytes of one file as they get ready, none of them empty, then what was counted."""
     speech = SpeechInput(text=body.input, voice=body.voice, speed=body.speed, language=body.language, seed=body.seed)
     sample_rate = sample_rate_of(body, context.client.pipeline)
     audio = ResponseAudio(body.response_format, ids.own, context.client.trace, sample_rate)
     with context.outcomes.following(ids) as made:
-        async with await context.client.submit(speech, request_id=ids.own) as stream:
+        async with await context.client.submit(speech, request_id=ids.own, client=client) as stream:
             async for message in stream:
                 match message.output:
                     case AudioChunk() as chunk:

@@ -16,6 +16,7 @@ from antiphon.ids import RequestId
 from antiphon.messages.client import Segment
 from antiphon.messages.tasks import TranscriptionInput
 from antiphon.server.audio_decode import decode_audio
+from antiphon.server.callers import client_of
 from antiphon.server.context import ServerContext
 from antiphon.server.edge import clock_of, request_id_of
 from antiphon.server.http_errors import json_response
@@ -61,7 +62,7 @@ def transcription_router(context: ServerContext) -> APIRouter:
             speech = TranscriptionInput(audio=audio, language=language, prompt=prompt, temperature=temperature)
             clock = clock_of(request)
             clock.begin("transcription")
-            segments = await _segments(context, speech, request_id_of(request), clock)
+            segments = await _segments(context, speech, request_id_of(request), client_of(request), clock)
             return _answer(segments, len(audio) / _SAMPLE_RATE, language, response_format)
 
         return await run_until_disconnect(request.receive, transcribe())
@@ -77,10 +78,10 @@ def _check_granularities(granularities: list[str]) -> None:
 
 
 async def _segments(
-    context: ServerContext, speech: TranscriptionInput, request_id: RequestId, clock: RequestClock
+    context: ServerContext, speech: TranscriptionInput, request_id: RequestId, client: str, clock: RequestClock
 ) -> list[Segment]:
     segments: list[Segment] = []
-    async with await context.client.submit(speech, request_id=request_id, is_whole=True) as stream:
+    async with await context.client.submit(speech, request_id=request_id, is_whole=True, client=client) as stream:
         async for message in stream:
             if isinstance(message.output, Segment):
                 segments.append(message.output)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from antiphon.client import engine_client
+from antiphon.client.engine_client import EngineClient
 from antiphon.client.output_stream import OutputStream, StageMessage
 from antiphon.config.pipeline import Modality
 from antiphon.errors import (
@@ -22,6 +23,7 @@ from antiphon.errors import (
 from antiphon.messages.client import Addressed, AudioChunk, ClientFrame, OutputEnd, OutputError, RawRows, TextDelta
 from antiphon.messages.control import (
     AbortRequest,
+    AdmissionNews,
     Counter,
     PeerDied,
     RequestFailed,
@@ -443,3 +445,27 @@ async def test_a_request_whose_end_is_lost_with_its_replica_fails(stage, monkeyp
     assert [message.output for message in messages] == [PCM]
     assert isinstance(error, ReplicaDiedError) and "its end was lost" in error.message
     await stage.holds_nothing()
+
+
+async def test_a_request_is_submitted_for_its_client_and_waits_until_it_is_accepted(stage):
+    client = stage.client
+    submitting = asyncio.create_task(client.submit(SpeechInput("Hello."), request_id="req-1", client="a"))
+    assert (await stage.hears(SubmitRequest)).client == "a"
+    stage.tells(AdmissionNews(num_inflight=1, num_queued=1, max_waiting=1, retry_after_s=2.0))
+    await until(lambda: is_refused(client, "a"))
+    assert not is_refused(client, "b")
+    stage.accepts("req-1")
+    async with await submitting as stream:
+        assert not is_refused(client, "a")
+        stage.tells(RequestReleased("req-1"))
+        stage.says("req-1", OutputEnd())
+        assert [message async for message in stream]
+    await stage.holds_nothing()
+
+
+def is_refused(client: EngineClient, name: str) -> bool:
+    try:
+        client.check_admission(name)
+    except OverloadedError:
+        return True
+    return False

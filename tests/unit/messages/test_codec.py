@@ -27,6 +27,7 @@ from antiphon.messages.client import (
 )
 from antiphon.messages.control import (
     AbortRequest,
+    AdmissionNews,
     Counter,
     Joined,
     Leave,
@@ -81,6 +82,8 @@ TO_API_SERVER: list[ToApiServer] = [
     RequestRejected("req-1", ERROR),
     RequestFailed("req-1", ERROR),
     RequestReleased("req-1"),
+    AdmissionNews(2, 5, 1, 3.5),
+    AdmissionNews(2, 4, None, 3.5),
     PeerDied("talker/0", "ipc://t"),
     STATS,
 ]

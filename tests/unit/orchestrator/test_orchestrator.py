@@ -17,6 +17,7 @@ from antiphon.errors import (
 )
 from antiphon.messages.control import (
     AbortRequest,
+    AdmissionNews,
     Counter,
     Leave,
     Leaving,
@@ -109,8 +110,11 @@ class Bench:
         outputs: frozenset[Modality] = AUDIO,
         api_server: str = "api-server/0",
         epoch: int = 0,
+        client: str = "",
     ) -> None:
-        self.orchestrator.handle(SubmitRequest(request_id, api_server, task, inputs, outputs, PARAMS, epoch, epoch > 0))
+        self.orchestrator.handle(
+            SubmitRequest(request_id, api_server, task, inputs, outputs, PARAMS, epoch, epoch > 0, client)
+        )
 
     def event(
         self, request_id: str, replica: str, kind: StageEventKind, error: AntiphonError | None = None, epoch: int = 0
@@ -323,6 +327,53 @@ def test_a_request_beyond_the_queue_is_told_when_to_come_back() -> None:
     assert isinstance(error, OverloadedError)
     assert error.retry_after_s >= 1.0
     assert bench.orchestrator.num_open == 4
+
+
+def news_of(bench: Bench) -> list[tuple[str, int | None]]:
+    """Whom the orchestrator has told about admission since the last call, and what."""
+    bench.orchestrator.tell_admission()
+    others, bench.others[:] = list(bench.others), []
+    return [(address, message.max_waiting) for address, message in others if isinstance(message, AdmissionNews)]
+
+
+def test_every_api_server_hears_when_there_is_no_room_and_when_there_is_again() -> None:
+    bench = two_at_a_time().join(api_servers=("api-server/1",))
+    other = "ipc://api-server/1.control"
+    for name in ("req-1", "req-2", "req-3"):
+        bench.submit(name)
+        assert news_of(bench) == []
+    bench.submit("req-4")
+    assert news_of(bench) == [(API, 1), (other, 1)]
+    bench.submit("req-5")
+    assert news_of(bench) == []  # that is known
+    bench.orchestrator.report()
+    assert news_of(bench) == [(API, 1), (other, 1)]  # once a second all the same
+    bench.release("req-1", "talker/0", "code2wav/0")
+    assert news_of(bench) == [(API, None), (other, None)]
+    bench.orchestrator.report()
+    assert news_of(bench) == []
+
+
+def test_an_api_server_that_joins_while_there_is_no_room_hears_it() -> None:
+    bench = two_at_a_time()
+    for name in ("req-1", "req-2", "req-3", "req-4"):
+        bench.submit(name)
+    assert news_of(bench) == [(API, 1)]
+    bench.join(api_servers=("api-server/1",))
+    assert ("ipc://api-server/1.control", 1) in news_of(bench)
+
+
+def test_a_client_with_less_in_the_queue_takes_the_place_of_one_with_most() -> None:
+    bench = two_at_a_time()
+    for name in ("req-1", "req-2", "req-3", "req-4"):
+        bench.submit(name, client="greedy")
+    bench.taken()
+    bench.submit("req-5", client="modest")
+    assert isinstance(bench.rejection("req-4"), OverloadedError)
+    for name in ("req-1", "req-2"):
+        bench.release(name, "talker/0", "code2wav/0")
+    accepted = [message.request_id for _, message in bench.taken() if isinstance(message, RequestAccepted)]
+    assert sorted(accepted) == ["req-3", "req-5"]
 
 
 def test_a_queued_request_whose_stage_has_died_is_rejected_when_its_turn_comes() -> None:

@@ -75,6 +75,7 @@ class ScriptedClient:
 
     script: list[StageMessage] = field(default_factory=list)
     refusal: AntiphonError | None = None
+    full: AntiphonError | None = None
     failure: AntiphonError | None = None
     live: dict[str, int] = field(default_factory=lambda: {"listener": 1, "thinker": 1, "code2wav": 1})
     reported: list[Counter] = field(default_factory=list)
@@ -84,11 +85,21 @@ class ScriptedClient:
     trace: Trace = field(default_factory=NoTrace)
     inputs: list[TaskInput] = field(default_factory=list)
     request_ids: list[str] = field(default_factory=list)
+    clients: list[str] = field(default_factory=list)
+    callers: list[str] = field(default_factory=list)
     aborted: list[str] = field(default_factory=list)
     streams: list[OutputStream] = field(default_factory=list)
     submitted: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def submit(self, task_input: TaskInput, *, request_id: str, is_whole: bool = False) -> OutputStream:
+    def check_admission(self, client: str) -> None:
+        self.callers.append(client)
+        if self.full is not None:
+            raise self.full
+
+    async def submit(
+        self, task_input: TaskInput, *, request_id: str, is_whole: bool = False, client: str = ""
+    ) -> OutputStream:
+        self.clients.append(client)
         if self.refusal is not None:
             raise self.refusal
         self.inputs.append(task_input)
