@@ -5,7 +5,7 @@ Does not know: routes, events, tasks.
 """
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 from uvicorn._types import ASGISendEvent
 from uvicorn.config import Config
@@ -63,9 +63,9 @@ class SocketConnection(WebSocketsSansIOProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The request's head is complete by now."""
-        assert isinstance(transport, asyncio.Transport)
         super().connection_made(transport)
-        self._read_clock = ReadClock(transport, self._read_deadline_s, self._request_id)
+        stream = cast(asyncio.Transport, transport)  # uvloop's are none by inheritance
+        self._read_clock = ReadClock(stream, self._read_deadline_s, self._request_id)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing is waited for any more."""
