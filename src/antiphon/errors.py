@@ -10,6 +10,7 @@ Does not know: transports, HTTP frameworks, models.
     |  |- RequestTooLargeError                     413
     |  |- RequestTimeoutError                      408
     |  |- UnsupportedModalityError                 400
+    |  |- UnsupportedOptionError                   400
     |  |- UnknownModelError                        404
     |  |- UnknownRequestError                      404
     |  `- RequestAbortedError                      499
@@ -79,6 +80,12 @@ class UnsupportedModalityError(RequestError):
     """The pipeline has no task, input or output of the modality that was asked for."""
 
     default_code = "unsupported_modality"
+
+
+class UnsupportedOptionError(RequestError):
+    """The stage that would have to honour an option cannot; `param` names it, the message says what it can."""
+
+    default_code = "unsupported_parameter"
 
 
 class UnknownModelError(RequestError):

@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import msgspec
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -11,6 +9,7 @@ pytest.importorskip("transformers")
 
 from antiphon.config.pipeline import StageSpec  # noqa: E402
 from antiphon.connector.base import Chunk  # noqa: E402
+from antiphon.messages.conversation import Conversation, Turn  # noqa: E402
 from antiphon.messages.interstage import ChunkForm, ChunkHeader, TensorSpec  # noqa: E402
 from antiphon.messages.params import RequestParams, SamplingParams  # noqa: E402
 from antiphon.models.hf_text.pipeline import THINKER  # noqa: E402
@@ -98,7 +97,7 @@ def engine_of(thinker: LoadedOnce, spec: StageSpec) -> AutoregressiveEngine:
 
 
 def request_of(name: str, content: str) -> StageRequest:
-    document = np.frombuffer(msgspec.json.encode([{"role": "user", "content": content}]), np.uint8)
+    document = Conversation((Turn("user", content),)).encode()
     edge = EdgeInput()
     form = ChunkForm(name, 0, "client->thinker", "api-server/0", (TensorSpec("messages", "uint8", (), True),))
     header = ChunkHeader(form, 0, 0, len(document), 1)

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import msgspec
 import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, ContinuousBatchingConfig, GenerationConfig
@@ -24,6 +23,7 @@ from antiphon.bench.report import Report, fingerprint
 from antiphon.bench.workloads import Prompts
 from antiphon.connector.base import Chunk
 from antiphon.errors import AntiphonError
+from antiphon.messages.conversation import Conversation, Turn
 from antiphon.messages.interstage import ChunkForm, ChunkHeader, TensorSpec
 from antiphon.messages.params import RequestParams, SamplingParams
 from antiphon.models.hf_text.pipeline import THINKER
@@ -160,7 +160,7 @@ class HfTextBench:
         return config
 
     def _request(self, prompt: str) -> StageRequest:
-        document = np.frombuffer(msgspec.json.encode(_conversation(prompt)), np.uint8)
+        document = _conversation(prompt).encode()
         edge = EdgeInput()
         form = ChunkForm(prompt, 0, _EDGE, "api-server/0", (TensorSpec("messages", "uint8", (), True),))
         edge.add(Chunk(ChunkHeader(form, 0, 0, len(document), 1), {"messages": document}))
@@ -193,8 +193,8 @@ class HfTextBench:
         return median_of(self.values[name])
 
 
-def _conversation(prompt: str) -> list[dict[str, str]]:
-    return [{"role": "user", "content": prompt}]
+def _conversation(prompt: str) -> Conversation:
+    return Conversation((Turn("user", prompt),))
 
 
 def _load() -> Rivals:

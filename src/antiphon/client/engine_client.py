@@ -18,6 +18,7 @@ from antiphon.client.frontend import Frontend
 from antiphon.client.input_sender import InputSender
 from antiphon.client.lane_meter import LaneMeter
 from antiphon.client.output_stream import OutputStream
+from antiphon.client.text_options import TextOptions
 from antiphon.config.deploy import ServerDeploy
 from antiphon.config.pipeline import PipelineSpec
 from antiphon.connector.base import Connector
@@ -51,7 +52,7 @@ from antiphon.messages.control import (
 )
 from antiphon.messages.error_info import to_error
 from antiphon.messages.payload import EntryPayload
-from antiphon.messages.tasks import TaskInput, has_media
+from antiphon.messages.tasks import ChatInput, TaskInput, has_media
 from antiphon.monitor.counters import lane_counters
 from antiphon.monitor.trace import open_trace
 from antiphon.transport.channel import ChannelFullError, Inlet, Outlet
@@ -112,6 +113,7 @@ class EngineClient:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self.trace = open_trace(bootstrap.run_directory, name, is_on=bootstrap.is_traced)
         self._raw_rows_bytes = 0
+        self._text_options = TextOptions(pipeline, bootstrap.config)
 
     async def startup(self) -> None:
         """Bind the inlets, watch them from the running event loop, and tell the orchestrator."""
@@ -171,9 +173,11 @@ class EngineClient:
 
         client: who asks for it; while requests wait for a place, clients take turns.
 
-        Raises InvalidRequestError / UnsupportedModalityError (nothing was sent), OverloadedError (not admitted),
-        HandoffTimeoutError (the orchestrator does not answer).
+        Raises InvalidRequestError / UnsupportedModalityError / UnsupportedOptionError (nothing was sent),
+        OverloadedError (not admitted), HandoffTimeoutError (the orchestrator does not answer).
         """
+        if isinstance(task_input, ChatInput):
+            self._text_options.check(task_input)
         if has_media(task_input):  # converting them would hold up every stream of this process
             payload = await asyncio.to_thread(self._frontend.prepare, task_input)
         else:

@@ -39,6 +39,16 @@ class EngineKind(StrEnum):
     """The engine of sequences on a runner that sleeps; see docs/simulated.md."""
 
 
+class TextOption(StrEnum):
+    """What a stage that writes a chat's answer may honour besides the basic SamplingParams."""
+
+    LOGPROBS = "log probabilities"
+    PENALTIES = "presence and frequency penalties"
+    LOGIT_BIAS = "logit bias"
+    JSON = "answers in JSON"
+    TOOLS = "tools"
+
+
 class Lane(StrEnum):
     """Where a declared output may go."""
 
@@ -155,7 +165,8 @@ class StageSpec:
     captures_decode says that its model is a CapturableModel.
     `alternatives`: other engines that an operator may choose, with their models. `entry_start_when` is the start_when
     of a client's input, where requests enter at this stage. `arguments`: what `model` is called with, where one class
-    serves several stages. `options`: further values that the operator may change.
+    serves several stages. `options`: further values that the operator may change. `text_options`: what a stage that
+    ends a chat's text honours, by engine; the rest is refused.
     """
 
     name: str
@@ -172,6 +183,7 @@ class StageSpec:
     entry_start_when: StartWhen = StartWhen.FIRST_CHUNK
     arguments: dict[str, str] = field(default_factory=dict)
     options: tuple[OptionSpec, ...] = ()
+    text_options: dict[EngineKind, frozenset[TextOption]] = field(default_factory=dict)
 
     def output(self, key: str) -> OutputSpec | None:
         """The declaration of `key`, or None."""

@@ -22,10 +22,29 @@ class Usage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     num_samples: int = 0
 
 
-class TextDelta(msgspec.Struct, frozen=True, gc=False, tag="text"):
-    """More text, never empty."""
+class TokenChance(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A token that could have come: its text, its bytes and its log probability.
+
+    The text of a token that holds part of a character has a replacement character in its place.
+    """
 
     text: str
+    data: bytes
+    logprob: float
+
+
+class TokenLogprob(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A token that has come, and the likeliest ones in its place, most likely first: as many as were asked for."""
+
+    token: TokenChance
+    best: tuple[TokenChance, ...] = ()
+
+
+class TextDelta(msgspec.Struct, frozen=True, gc=False, tag="text", omit_defaults=True):
+    """More text, never empty. logprobs: of the tokens that it ends with this text, if the request asked for them."""
+
+    text: str
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 class TokenDelta(msgspec.Struct, frozen=True, gc=False, tag="tokens"):

@@ -29,6 +29,7 @@ _KINDS = {
         errors.RequestTooLargeError,
         errors.RequestTimeoutError,
         errors.UnsupportedModalityError,
+        errors.UnsupportedOptionError,
         errors.UnknownModelError,
         errors.UnknownRequestError,
         errors.RequestAbortedError,

@@ -8,7 +8,12 @@ import msgspec
 
 
 class SamplingParams(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How an autoregressive stage picks tokens. temperature 0 is greedy; max_tokens counts new tokens."""
+    """How an autoregressive stage picks tokens. temperature 0 is greedy; max_tokens counts new tokens.
+
+    presence_penalty and frequency_penalty are taken off the logits of tokens that have come, once and per time they
+    have; logit_bias is added: (token id, bias). logprobs: how many of the likeliest tokens to tell with each token
+    and its own log probability; None tells nothing.
+    """
 
     max_tokens: int = 512
     temperature: float = 0.7
@@ -19,6 +24,10 @@ class SamplingParams(msgspec.Struct, frozen=True, omit_defaults=True):
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
     seed: int | None = None
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    logprobs: int | None = None
 
 
 class SpeechParams(msgspec.Struct, frozen=True, omit_defaults=True):

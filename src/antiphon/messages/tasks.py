@@ -53,11 +53,25 @@ ChatPart = str | Sound | Picture | Video
 
 
 @dataclass(frozen=True)
+class ToolCall:
+    """A call of a tool that an assistant's message asked for. arguments: JSON, as the model wrote it."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True)
 class ChatMessage:
-    """One turn: its text, or its parts in the order in which the model shall read, hear and see them."""
+    """One turn: its text, or its parts in the order in which the model shall read, hear and see them.
+
+    tool_calls: what an assistant's turn asked for. tool_call_id: which of them a tool's turn answers.
+    """
 
     role: str
     content: str | tuple[ChatPart, ...] = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str = ""
 
     @property
     def parts(self) -> tuple[ChatPart, ...]:
@@ -74,7 +88,8 @@ class ChatMessage:
 class ChatInput:
     """A conversation to be continued. `audio_out` asks for speech beside the text.
 
-    use_audio_in_video: hear the videos' own sound, in time with their frames.
+    use_audio_in_video: hear the videos' own sound, in time with their frames. json_schema: the answer is JSON that
+    fits this JSON Schema; "" = any text. tools: JSON of each tool's definition, for the model's chat template.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -83,6 +98,8 @@ class ChatInput:
     voice: str = ""
     speed: float = 1.0
     use_audio_in_video: bool = False
+    json_schema: str = ""
+    tools: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import get_args
 
 import msgspec
 
-from antiphon.messages.client import AudioChunk, ClientData, OutputEnd, Usage
+from antiphon.messages.client import AudioChunk, ClientData, OutputEnd, TokenChance, TokenLogprob, Usage
 from antiphon.stage.request import StageOutput
 
 _INT_LIMIT = 2**63
@@ -71,6 +71,20 @@ def _is_usage(value: object) -> bool:
     return type(value) is Usage
 
 
+def _are_logprobs(value: object) -> bool:
+    return isinstance(value, tuple) and all(map(_is_logprob, value))
+
+
+def _is_logprob(value: object) -> bool:
+    return isinstance(value, TokenLogprob) and all(map(_is_chance, (value.token, *value.best)))
+
+
+def _is_chance(value: object) -> bool:
+    return (
+        type(value) is TokenChance and _is_text(value.text) and type(value.data) is bytes and _is_float(value.logprob)
+    )
+
+
 _BY_TYPE: dict[object, Callable[[object], bool]] = {
     str: _is_text,
     int: _is_int,
@@ -79,6 +93,7 @@ _BY_TYPE: dict[object, Callable[[object], bool]] = {
     list[int]: _are_ints,
     tuple[int, ...]: _are_ints,
     Usage: _is_usage,
+    tuple[TokenLogprob, ...]: _are_logprobs,
 }
 _CHECKS = {
     kind: tuple((field.name, _BY_TYPE[field.type]) for field in msgspec.structs.fields(kind))

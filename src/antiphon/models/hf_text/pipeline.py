@@ -14,7 +14,11 @@ from antiphon.config.pipeline import (
     StageSpec,
     StartWhen,
     TaskSpec,
+    TextOption,
 )
+
+TEXT_OPTIONS = frozenset({TextOption.LOGPROBS, TextOption.PENALTIES, TextOption.LOGIT_BIAS, TextOption.TOOLS})
+"""What `Thinker` honours; tools only if the checkpoint's chat template knows them."""
 
 THINKER = StageSpec(
     name="thinker",
@@ -23,6 +27,7 @@ THINKER = StageSpec(
     outputs=(OutputSpec("text", Lane.CLIENT, "uint8", client=ClientKind.TEXT),),
     threads=2,
     captures_decode=True,
+    text_options={EngineKind.AUTOREGRESSIVE: TEXT_OPTIONS},
     entry_start_when=StartWhen.ALL_CHUNKS,
 )
 

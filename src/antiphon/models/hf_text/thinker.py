@@ -1,6 +1,6 @@
 """A decoder-only `transformers` checkpoint on the autoregressive engine, as a thinker.
 
-In: `messages` uint8 [num_bytes], a JSON list of {"role", "content"}. Out: `text`, to the client and, if one is bound,
+In: `messages` uint8 [num_bytes], a Conversation. Out: `text`, to the client and, if one is bound,
 to the talker. The checkpoint is a folder or a GGUF file; "" is the packaged SmolLM2-135M.
 """
 
@@ -17,11 +17,15 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, 
 
 from antiphon.errors import ConfigError, InvalidRequestError
 from antiphon.messages.client import TextDelta, Usage
+from antiphon.messages.conversation import Conversation
 from antiphon.messages.params import SamplingParams
+from antiphon.models.hf_text.chat_template import ChatTemplate
 from antiphon.models.hf_text.stop_strings import StopStrings
+from antiphon.models.hf_text.token_texts import TokenTexts
 from antiphon.models.voice.weights import model_path, smollm2_gguf
 from antiphon.stage.engine.autoregressive_model import Accepted, KVLayout, SamplingRules, Span, StepTensors
 from antiphon.stage.engine.generation_model import ModelContext
+from antiphon.stage.held_logprobs import HeldLogprobs
 from antiphon.stage.request import Arrays, StageOutput, StageRequest
 from antiphon.stage.runner.device import Device
 from antiphon.stage.runner.paged_attention import NAME, PagedStep
@@ -33,6 +37,7 @@ class ThinkerState:
 
     stop_strings: StopStrings
     decoder: DecodeStream
+    held: HeldLogprobs = field(default_factory=HeldLogprobs)
     ids: list[int] = field(default_factory=list)
     num_prompt: int = 0
 
@@ -50,6 +55,8 @@ class Thinker:
             self.tokenizer, self.network = _from_pretrained(path, device.dtype)
         except (OSError, ValueError, KeyError) as error:
             raise ConfigError([f"{path} is no checkpoint that can be served: {error}"]) from error
+        self.template = ChatTemplate(self.tokenizer) if self.tokenizer.chat_template is not None else None
+        self._token_texts = TokenTexts(self.tokenizer)
         device.place(self.network)
         config = self.network.config.get_text_config()
         self.kv_layout = _kv_layout(config, device.dtype)
@@ -68,8 +75,7 @@ class Thinker:
         document = next((arrays["messages"] for arrays in rows.values() if arrays), None)
         if document is None:
             return
-        messages = msgspec.json.decode(document.tobytes(), type=list[dict[str, str]])
-        state.ids = self.tokenize(messages)
+        state.ids = self.tokenize(Conversation.decode(document))
         state.num_prompt = len(state.ids)
         if not state.ids:
             raise InvalidRequestError("the conversation has no tokens; send a message with text", param="messages")
@@ -128,12 +134,11 @@ class Thinker:
         decoded = [self._decode(entry) for entry in batch]
         return [self._accept(entry, *pair) for entry, pair in zip(batch, decoded, strict=True)]
 
-    def tokenize(self, messages: list[dict[str, str]]) -> list[int]:
+    def tokenize(self, conversation: Conversation) -> list[int]:
         """The conversation's tokens, up to where the answer begins."""
-        if self.tokenizer.chat_template is None:
-            return list(self.tokenizer("\n".join(message["content"] for message in messages))["input_ids"])
-        text = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+        if self.template is None:
+            return list(self.tokenizer("\n".join(turn.content for turn in conversation.turns))["input_ids"])
+        return list(self.tokenizer(self.template.render(conversation), add_special_tokens=False)["input_ids"])
 
     def _decode(self, entry: Accepted[ThinkerState]) -> tuple[DecodeStream, str]:
         """A decoder that has taken the entry's token, and the text that it completes."""
@@ -152,16 +157,19 @@ class Thinker:
         finished = entry.finish_reason is not None or state.stop_strings.has_stopped
         if finished:
             text += state.stop_strings.finish()
+        if entry.scores is not None and entry.finish_reason != "stop":
+            state.held.push(self._token_texts.logprob(token, entry.scores), len(piece))
         return self._output(entry, text, finished)
 
     def _output(self, entry: Accepted[ThinkerState], text: str, finished: bool) -> StageOutput:
         state = entry.state
+        logprobs = state.held.release(len(text), is_last=finished)
         handoff = {}
         if text and "talker" in entry.request.consumers:
             handoff = {"talker": {"text": np.frombuffer(text.encode(), np.uint8)}}
         return StageOutput(
             handoff=handoff,
-            client=(TextDelta(text),) if text else (),
+            client=(TextDelta(text, logprobs),) if text else (),
             finished=finished,
             finish_reason="stop" if state.stop_strings.has_stopped else entry.finish_reason or "stop",
             usage=Usage(state.num_prompt, len(state.ids) - state.num_prompt),

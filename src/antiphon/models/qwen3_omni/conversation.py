@@ -14,9 +14,12 @@ from tokenizers.decoders import DecodeStream
 from transformers import AutoFeatureExtractor, AutoTokenizer, PreTrainedTokenizerFast
 
 from antiphon.errors import ConfigError, InvalidRequestError
+from antiphon.messages.client import TokenLogprob
+from antiphon.models.hf_text.token_texts import TokenTexts
 from antiphon.models.qwen3_omni.processor import OmniProcessor
 from antiphon.models.qwen3_omni.prompt_inputs import NAMES, Tensors
 from antiphon.models.qwen3_omni.prompts import Conversation, Picture, Sound, Turn, Video
+from antiphon.stage.engine.sequence_model import TokenScores
 
 _FILES = ("processor_config.json", "preprocessor_config.json")
 
@@ -44,6 +47,7 @@ class ConversationReader:
         if not isinstance(self._processor.tokenizer, PreTrainedTokenizerFast):
             raise ConfigError([f"{path}: only fast tokenizers (tokenizer.json) are served"])
         self._tokenizer = self._processor.tokenizer.backend_tokenizer
+        self._token_texts = TokenTexts(self._processor.tokenizer)
 
     @classmethod
     def load(cls, path: Path) -> "ConversationReader | None":
@@ -78,6 +82,10 @@ class ConversationReader:
     def piece(self, stream: DecodeStream, token: int) -> str:
         """The text that `token` completes."""
         return stream.step(self._tokenizer, token) or ""
+
+    def logprob(self, token: int, scores: TokenScores) -> TokenLogprob:
+        """The token and the likeliest in its place, in words."""
+        return self._token_texts.logprob(token, scores)
 
 
 def _load(path: Path) -> Any:

@@ -23,6 +23,7 @@ from antiphon.config.pipeline import (
     StageSpec,
     StartWhen,
     TaskSpec,
+    TextOption,
 )
 
 SAMPLE_RATE = 24_000
@@ -41,6 +42,9 @@ THINKER = StageSpec(
     max_num_seqs=32,
     threads=2,
     entry_start_when=StartWhen.ALL_CHUNKS,
+    text_options={
+        EngineKind.AUTOREGRESSIVE: frozenset({TextOption.LOGPROBS, TextOption.PENALTIES, TextOption.LOGIT_BIAS})
+    },
 )
 
 TALKER = StageSpec(

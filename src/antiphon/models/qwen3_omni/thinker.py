@@ -25,6 +25,7 @@ from antiphon.models.qwen3_omni.layout import TalkerLayout
 from antiphon.models.qwen3_omni.prompt_inputs import PromptEncoder, Tensors, ThinkerPrompt
 from antiphon.stage.engine.autoregressive_model import Accepted, KVLayout, SamplingRules, Span, StepTensors
 from antiphon.stage.engine.generation_model import ModelContext
+from antiphon.stage.held_logprobs import HeldLogprobs
 from antiphon.stage.request import Arrays, StageOutput, StageRequest
 from antiphon.stage.runner.device import Device
 from antiphon.stage.runner.paged_attention import NAME, PagedStep
@@ -36,6 +37,7 @@ class ThinkerState:
 
     stop_strings: StopStrings
     stream: DecodeStream
+    held: HeldLogprobs = field(default_factory=HeldLogprobs)
     prompt_ids: list[int] = field(default_factory=list)
     new_ids: list[int] = field(default_factory=list)
     prompt: ThinkerPrompt | None = None
@@ -167,7 +169,7 @@ class Thinker:
         client: tuple[ClientData, ...] = ()
         if token is not None:
             state.new_ids.append(token)
-            client = self._answer(state, token, is_end=entry.finish_reason == "stop", is_last=finished)
+            client = self._answer(entry, token, is_last=finished)
             finished = finished or state.stop_strings.has_stopped
         return StageOutput(
             handoff=_handoff(entry),
@@ -177,14 +179,19 @@ class Thinker:
             usage=Usage(len(state.prompt_ids), len(state.new_ids)),
         )
 
-    def _answer(self, state: ThinkerState, token: int, *, is_end: bool, is_last: bool) -> tuple[ClientData, ...]:
+    def _answer(self, entry: Accepted[ThinkerState], token: int, *, is_last: bool) -> tuple[ClientData, ...]:
         """What the client gets of a token: text, or the token where the checkpoint has no tokenizer."""
+        state, is_end = entry.state, entry.finish_reason == "stop"
         if self._reader is None:
             return (TokenDelta([token]),)
-        text = state.stop_strings.push("" if is_end else self._reader.piece(state.stream, token))
-        if is_last or state.stop_strings.has_stopped:
+        piece = "" if is_end else self._reader.piece(state.stream, token)
+        text = state.stop_strings.push(piece)
+        is_last = is_last or state.stop_strings.has_stopped
+        if is_last:
             text += state.stop_strings.finish()
-        return (TextDelta(text),) if text else ()
+        if entry.scores is not None and not is_end:
+            state.held.push(self._reader.logprob(token, entry.scores), len(piece))
+        return (TextDelta(text, state.held.release(len(text), is_last=is_last)),) if text else ()
 
 
 def _handoff(entry: Accepted[ThinkerState]) -> dict[str, Arrays]:

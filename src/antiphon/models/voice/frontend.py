@@ -6,12 +6,12 @@ Does not know: processes or models; it imports none.
 
 from typing import assert_never
 
-import msgspec
 import numpy as np
 
 from antiphon.client.frontend import FrontendLimits
 from antiphon.config.pipeline import Modality
 from antiphon.errors import InvalidRequestError, RequestTooLargeError, UnsupportedModalityError
+from antiphon.messages.conversation import Conversation, Turn
 from antiphon.messages.params import RequestParams, SpeechParams, TranscriptionParams
 from antiphon.messages.payload import EntryPayload
 from antiphon.messages.tasks import (
@@ -71,10 +71,10 @@ class VoiceFrontend:
         outputs = TEXT | AUDIO if chat.audio_out else TEXT
         sounds = [self._sound(message) for message in chat.messages]
         turns = [sound for sound in sounds if sound is not None]
-        document = [
+        said = tuple(
             _turn(message, spoken=sound is not None) for message, sound in zip(chat.messages, sounds, strict=True)
-        ]
-        encoded = np.frombuffer(msgspec.json.encode(document), np.uint8)
+        )
+        encoded = Conversation(said, chat.tools, chat.json_schema).encode()
         if not turns:
             self._check_text("".join(message.text for message in chat.messages), "messages")
             return EntryPayload("chat", TEXT, outputs, params, {"messages": encoded}, {})
@@ -152,12 +152,10 @@ def _speech_params(voice: str, speed: float, seed: int | None) -> SpeechParams:
     return SpeechParams(voice=resolve_voice(voice or VOICES[0]), speed=speed, seed=seed)
 
 
-def _turn(message: ChatMessage, *, spoken: bool) -> dict[str, str | bool]:
+def _turn(message: ChatMessage, *, spoken: bool) -> Turn:
     """A turn as the thinker reads it; `spoken` marks where the listener puts the transcript, behind the text."""
-    turn: dict[str, str | bool] = {"role": message.role, "content": _utf8(message.text).tobytes().decode()}
-    if spoken:
-        turn["spoken"] = True
-    return turn
+    content = _utf8(message.text).tobytes().decode()
+    return Turn(message.role, content, spoken, message.tool_calls, message.tool_call_id)
 
 
 def _utf8(text: str) -> np.ndarray:

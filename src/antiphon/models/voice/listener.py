@@ -1,6 +1,6 @@
 """The listener: whisper-tiny through faster-whisper, one decoded segment per step.
 
-In: `audio` float32 mono 16 kHz [samples]; for a chat also `messages` (JSON) and `turn_samples` [num_turns].
+In: `audio` float32 mono 16 kHz [samples]; for a chat also `messages` (a Conversation) and `turn_samples` [num_turns].
 Out: Segments for the client of a transcription; for a chat, `messages` with the transcripts filled in.
 """
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from antiphon.errors import AntiphonError, InvalidRequestError
 from antiphon.messages.client import Segment, Usage
+from antiphon.messages.conversation import Conversation
 from antiphon.models.voice.weights import model_path, whisper_tiny
 from antiphon.stage.engine.generation_model import ModelContext, Slot
 from antiphon.stage.engine.guard import one_by_one
@@ -100,8 +101,8 @@ class Listener:
         usage = Usage(num_samples=state.num_samples, num_output_tokens=sum(len(t.split()) for t in state.transcripts))
         if "thinker" not in request.consumers:
             return StageOutput(finished=True, usage=usage)
-        document = _fill_in(bytes(request.input.whole["messages"]), state.transcripts)
-        handoff = {"thinker": {"messages": np.frombuffer(document, np.uint8)}}
+        conversation = _fill_in(Conversation.decode(request.input.whole["messages"]), state.transcripts)
+        handoff = {"thinker": {"messages": conversation.encode()}}
         return StageOutput(handoff=handoff, finished=True, usage=usage)
 
 
@@ -111,10 +112,12 @@ def _turns(audio: np.ndarray, turn_samples: np.ndarray | None) -> list[np.ndarra
     return [owned] if turn_samples is None else np.split(owned, np.cumsum(turn_samples)[:-1])
 
 
-def _fill_in(document: bytes, transcripts: list[str]) -> bytes:
-    turns = msgspec.json.decode(document, type=list[dict[str, str | bool]])
+def _fill_in(conversation: Conversation, transcripts: list[str]) -> Conversation:
     spoken = iter(transcripts)
-    for turn in turns:
-        if turn.pop("spoken", False):
-            turn["content"] = f"{turn['content']} {next(spoken)}".strip()
-    return msgspec.json.encode(turns)
+    turns = tuple(
+        msgspec.structs.replace(turn, content=f"{turn.content} {next(spoken)}".strip(), spoken=False)
+        if turn.spoken
+        else turn
+        for turn in conversation.turns
+    )
+    return msgspec.structs.replace(conversation, turns=turns)

@@ -22,8 +22,10 @@ from antiphon.config.pipeline import (
     StageSpec,
     StartWhen,
     TaskSpec,
+    TextOption,
     VoiceSpec,
 )
+from antiphon.models.hf_text.pipeline import TEXT_OPTIONS
 from antiphon.models.voice.voices import VOICE_ALIASES, VOICES
 
 PARAMS_WIDTH = 5 * 601 + 1  # lh, theta, ln, lr, phi (601 bins each), f0
@@ -52,6 +54,12 @@ THINKER = StageSpec(
     threads=2,
     alternatives={EngineKind.AUTOREGRESSIVE: "antiphon.models.hf_text.thinker:Thinker"},
     captures_decode=True,
+    text_options={
+        EngineKind.LLAMA_CPP: frozenset(
+            {TextOption.LOGPROBS, TextOption.PENALTIES, TextOption.LOGIT_BIAS, TextOption.JSON}
+        ),
+        EngineKind.AUTOREGRESSIVE: TEXT_OPTIONS,
+    },
     entry_start_when=StartWhen.ALL_CHUNKS,
 )
 

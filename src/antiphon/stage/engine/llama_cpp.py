@@ -14,13 +14,19 @@ from collections import deque
 from pathlib import Path
 from typing import Protocol, TypedDict
 
+import msgspec
+
 from antiphon.errors import AntiphonError, InvalidRequestError, StageError
-from antiphon.messages.client import Usage
+from antiphon.messages.client import TextDelta, TokenChance, TokenLogprob, Usage
+from antiphon.messages.conversation import Conversation
 from antiphon.messages.params import SamplingParams
 from antiphon.stage.engine.base import EngineStatistics, StepResult
 from antiphon.stage.engine.generation_model import ModelContext
 from antiphon.stage.engine.guard import guarded, outputs_of
+from antiphon.stage.held_logprobs import HeldLogprobs
 from antiphon.stage.request import StageOutput, StageRequest
+
+_LEAST_LOGPROB = -9999.0
 
 
 class ChatModel(Protocol):
@@ -31,11 +37,20 @@ class ChatModel(Protocol):
     def weights(self, context: ModelContext) -> str:
         """Path of the GGUF file."""
 
-    def messages(self, request: StageRequest) -> list[dict[str, str]]:
-        """The conversation of a request whose input is complete."""
+    def conversation(self, request: StageRequest) -> Conversation:
+        """The conversation of a request whose input is complete. It has no tools: llama.cpp would drop them."""
 
-    def output(self, request: StageRequest, text: str) -> StageOutput:
+    def output(self, request: StageRequest, delta: TextDelta) -> StageOutput:
         """Where a piece of text goes."""
+
+
+class _Schema(TypedDict):
+    schema: object
+
+
+class _Format(TypedDict):
+    type: str
+    json_schema: _Schema
 
 
 class _Body(TypedDict, total=False):
@@ -54,13 +69,37 @@ class _Body(TypedDict, total=False):
     ignore_eos: bool
     seed: int
     cache_prompt: bool
+    presence_penalty: float
+    frequency_penalty: float
+    logit_bias: list[tuple[int, float]]
+    logprobs: bool
+    top_logprobs: int
+    response_format: _Format
 
 
 class _Delta(TypedDict):
     content: str | None
 
 
-class _Choice(TypedDict):
+class _Chance(TypedDict):
+    token: str
+    bytes: list[int]
+    logprob: float | None
+
+
+class _Logprob(_Chance):
+    top_logprobs: list[_Chance]
+
+
+class _Logprobs(TypedDict):
+    content: list[_Logprob]
+
+
+class _ChoiceLogprobs(TypedDict, total=False):
+    logprobs: _Logprobs
+
+
+class _Choice(_ChoiceLogprobs):
     delta: _Delta
     finish_reason: str | None
 
@@ -90,11 +129,13 @@ class _Job:
         self.request = request
         self.body = body
         self.is_cancelled = False
-        self.pieces: deque[str] = deque()
+        self.pieces: deque[tuple[str, tuple[TokenLogprob, ...]]] = deque()
+        """Texts, and the log probabilities of the tokens that came with each."""
         self.num_tokens = 0
         """Pieces collected so far; llama.cpp gives about one per token, and the exact number at the end."""
         self.finish_reason = "stop"
         self.usage = Usage()
+        self.held = HeldLogprobs()
         self.error: AntiphonError | None = None
         self.is_over = False
 
@@ -103,12 +144,33 @@ class _Job:
         if "error" in event:
             self.error = _as_error(self.request.request_id, event["error"])
         for choice in event.get("choices", ()):
-            if choice["delta"].get("content"):
-                self.pieces.append(choice["delta"]["content"] or "")
+            text, logprobs = choice["delta"].get("content") or "", self._logprobs(choice)
+            if text or logprobs:
+                self.pieces.append((text, logprobs))
             self.finish_reason = choice["finish_reason"] or self.finish_reason
         if "usage" in event:
             counted = event["usage"]
             self.usage = Usage(counted["prompt_tokens"], counted["completion_tokens"])
+
+    def given_out(
+        self, pieces: list[tuple[str, tuple[TokenLogprob, ...]]], *, is_over: bool
+    ) -> tuple[str, tuple[TokenLogprob, ...]]:
+        """The text of the pieces, and the tokens that end in it: llama.cpp also tells those of a stop string."""
+        text = "".join(text for text, _ in pieces)
+        for _, logprobs in pieces:
+            for logprob in logprobs:
+                self.held.push(logprob, len(logprob.token.data))
+        return text, self.held.release(len(text.encode()) if self.body.get("logprobs") else 0, is_last=is_over)
+
+    def _logprobs(self, choice: _Choice) -> tuple[TokenLogprob, ...]:
+        num_best = self.request.params.sampling.logprobs
+        given = choice.get("logprobs")
+        if num_best is None or not given:
+            return ()
+        return tuple(
+            TokenLogprob(_chance(entry), tuple(map(_chance, entry["top_logprobs"][:num_best])))
+            for entry in given["content"]
+        )
 
 
 class LlamaCppEngine:
@@ -155,10 +217,10 @@ class LlamaCppEngine:
 
     def add(self, request: StageRequest) -> None:
         """Queue a request for the next free worker; StageError if the model cannot read its input."""
-        messages = guarded([request], lambda: self._model.messages(request))
-        if isinstance(messages, AntiphonError):
-            raise messages
-        job = _Job(request, _body(messages, request.params.sampling))
+        conversation = guarded([request], lambda: self._model.conversation(request))
+        if isinstance(conversation, AntiphonError):
+            raise conversation
+        job = _Job(request, _body(conversation, request.params.sampling))
         self._jobs[request.request_id] = job
         self._note_busy()
         self._queue.put(job)
@@ -212,12 +274,14 @@ class LlamaCppEngine:
     def _collect(self, job: _Job) -> list[StepResult]:
         is_over = job.is_over  # read before the pieces: the worker appends first and sets it last
         num_pieces = len(job.pieces)
-        text = "".join(job.pieces.popleft() for _ in range(num_pieces))
+        pieces = [job.pieces.popleft() for _ in range(num_pieces)]
+        text, logprobs = job.given_out(pieces, is_over=is_over)
         job.num_tokens += num_pieces
         self._num_tokens += num_pieces
         results: list[StepResult] = []
         if text:
-            results += outputs_of([job], lambda jobs: [self._model.output(jobs[0].request, text)])
+            delta = TextDelta(text, logprobs)
+            results += outputs_of([job], lambda jobs: [self._model.output(jobs[0].request, delta)])
         if is_over:
             self._jobs.pop(job.request.request_id, None)
             self._note_busy()
@@ -253,7 +317,8 @@ class LlamaCppEngine:
         try:
             self._server.handle_chat_completions(job.body, on_event)
         except ValueError as error:
-            job.error = InvalidRequestError(f"{job.request.request_id}: {error}", param="messages")
+            param = "response_format" if "response_format" in job.body else "messages"
+            job.error = InvalidRequestError(f"{job.request.request_id}: {error}", param=param)
         except RuntimeError as error:
             job.error = StageError(f"{job.request.request_id}: llama.cpp failed: {error}")
         job.is_over = True
@@ -264,9 +329,9 @@ class LlamaCppEngine:
         os.eventfd_write(self._wake_fd, 1)
 
 
-def _body(messages: list[dict[str, str]], sampling: SamplingParams) -> _Body:
+def _body(conversation: Conversation, sampling: SamplingParams) -> _Body:
     body = _Body(
-        messages=messages,
+        messages=[{"role": turn.role, "content": turn.content} for turn in conversation.turns],
         stream=True,
         stream_options={"include_usage": True},
         max_tokens=sampling.max_tokens,
@@ -281,7 +346,23 @@ def _body(messages: list[dict[str, str]], sampling: SamplingParams) -> _Body:
     )
     if sampling.seed is not None:
         body["seed"] = sampling.seed
+    if sampling.presence_penalty or sampling.frequency_penalty:
+        body["presence_penalty"] = sampling.presence_penalty
+        body["frequency_penalty"] = sampling.frequency_penalty
+    if sampling.logit_bias:
+        body["logit_bias"] = list(sampling.logit_bias)
+    if sampling.logprobs is not None:
+        body["logprobs"], body["top_logprobs"] = True, max(1, sampling.logprobs)  # none at all for 0
+    if conversation.json_schema:
+        schema = msgspec.json.decode(conversation.json_schema)
+        body["response_format"] = {"type": "json_schema", "json_schema": {"schema": schema}}
     return body
+
+
+def _chance(entry: _Chance) -> TokenChance:
+    """llama.cpp leaves part of a character out of the text, and writes null for a probability of 0."""
+    logprob = entry["logprob"]
+    return TokenChance(entry["token"], bytes(entry["bytes"]), _LEAST_LOGPROB if logprob is None else logprob)
 
 
 def _as_error(request_id: str, error: _Error) -> AntiphonError:

@@ -29,12 +29,23 @@ class Span(msgspec.Struct, Generic[State], frozen=True):
     samples: bool
 
 
+class TokenScores(msgspec.Struct, frozen=True):
+    """The log probability of a sampled token, and the likeliest (id, log probability), most likely first.
+
+    As the model gave them, before temperature, penalties and bias.
+    """
+
+    logprob: float
+    best: tuple[tuple[int, float], ...]
+
+
 class Accepted(msgspec.Struct, Generic[State], frozen=True):
     """What a step made for one sequence.
 
     rows: name -> [n, ...] on the host, for the span's positions that were not reported before; `first_row` is the
     position of the first. token: the sampled id, or None if the span did not sample. finish_reason: set if the
-    token ends the sequence ("stop": a stop id, which `token` then is; "length").
+    token ends the sequence ("stop": a stop id, which `token` then is; "length"). scores: the token's, if the request
+    asks for them.
     """
 
     request: StageRequest
@@ -43,6 +54,7 @@ class Accepted(msgspec.Struct, Generic[State], frozen=True):
     first_row: int
     token: int | None
     finish_reason: str | None
+    scores: TokenScores | None = None
 
 
 class ComputedSpan(msgspec.Struct, frozen=True):
@@ -51,6 +63,7 @@ class ComputedSpan(msgspec.Struct, frozen=True):
     rows: Arrays
     token: int | None = None
     finish_reason: str | None = None
+    scores: TokenScores | None = None
 
 
 class SequenceModel(Protocol[State]):

@@ -171,7 +171,8 @@ class SequenceEngine:
             rows = made.rows
             if first_row > span.start:
                 rows = {name: array[first_row - span.start :] for name, array in rows.items()}
-            accepted.append(Accepted(sequence.request, sequence.state, rows, first_row, made.token, made.finish_reason))
+            request, state = sequence.request, sequence.state
+            accepted.append(Accepted(request, state, rows, first_row, made.token, made.finish_reason, made.scores))
             if span.stop > sequence.num_reported:
                 sequence.num_reported = span.stop
             if made.token is not None:

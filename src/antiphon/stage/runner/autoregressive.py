@@ -15,12 +15,12 @@ import torch
 from antiphon.config.pipeline import StageSpec
 from antiphon.stage.engine.autoregressive_model import AutoregressiveModel, CapturableModel, Span, StepTensors
 from antiphon.stage.engine.generation_model import ModelContext
-from antiphon.stage.engine.sequence_model import ComputedSpan
+from antiphon.stage.engine.sequence_model import ComputedSpan, TokenScores
 from antiphon.stage.request import Arrays
 from antiphon.stage.runner.decode_graphs import DecodeGraphs
 from antiphon.stage.runner.device import Device, HostCopy
 from antiphon.stage.runner.paged_attention import PagedKVCache, PagedStep, SequenceSlots
-from antiphon.stage.runner.sampler import SequenceSampler, sample_batch
+from antiphon.stage.runner.sampler import SequenceSampler, sample_batch, scores_of
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,10 @@ class AutoregressiveRunner:
         began_s = time.perf_counter()
         computed = self.forward(spans, blocks)
         self.model_s += time.perf_counter() - began_s
-        tokens = dict(zip(sampling, sample_batch(computed.logits, samplers), strict=True))
+        tokens = sample_batch(computed.logits, samplers)
+        made = dict(zip(sampling, zip(tokens, scores_of(computed.logits, samplers, tokens), strict=True), strict=True))
         return [
-            self._computed(span.request.request_id, rows, tokens)
+            self._computed(span.request.request_id, rows, made)
             for span, rows in zip(spans, computed.rows(), strict=True)
         ]
 
@@ -98,11 +99,11 @@ class AutoregressiveRunner:
         """Drop the sequence's sampler."""
         self._samplers.pop(request_id, None)
 
-    def _computed(self, request_id: str, rows: Arrays, tokens: dict[str, int]) -> ComputedSpan:
-        if request_id not in tokens:
+    def _computed(self, request_id: str, rows: Arrays, made: dict[str, tuple[int, TokenScores | None]]) -> ComputedSpan:
+        if request_id not in made:
             return ComputedSpan(rows)
-        token = tokens[request_id]
-        return ComputedSpan(rows, token, self._samplers[request_id].finish_reason(token))
+        token, scores = made[request_id]
+        return ComputedSpan(rows, token, self._samplers[request_id].finish_reason(token), scores)
 
     def _sampler(self, span: Span[Any]) -> SequenceSampler:
         request, state = span.request, span.state

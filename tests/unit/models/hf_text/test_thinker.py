@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -12,10 +10,13 @@ transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
 
 from antiphon.connector.base import Chunk  # noqa: E402
-from antiphon.errors import ConfigError, InvalidRequestError  # noqa: E402
+from antiphon.errors import ConfigError, InvalidRequestError, UnsupportedOptionError  # noqa: E402
 from antiphon.messages.client import TextDelta  # noqa: E402
+from antiphon.messages.conversation import Conversation, Turn  # noqa: E402
 from antiphon.messages.interstage import ChunkForm, ChunkHeader, TensorSpec  # noqa: E402
 from antiphon.messages.params import RequestParams, SamplingParams  # noqa: E402
+from antiphon.messages.tasks import ToolCall  # noqa: E402
+from antiphon.models.hf_text.chat_template import ChatTemplate  # noqa: E402
 from antiphon.models.hf_text.pipeline import THINKER  # noqa: E402
 from antiphon.models.hf_text.thinker import Thinker  # noqa: E402
 from antiphon.stage.engine.autoregressive import AutoregressiveEngine  # noqa: E402
@@ -24,6 +25,11 @@ from antiphon.stage.engine.generation_model import ModelContext  # noqa: E402
 from antiphon.stage.request import EdgeInput, StageOutput, StageRequest  # noqa: E402
 
 CONTEXT = 96
+TOOL_TEMPLATE = (
+    "{% for t in tools or [] %}[{{ t.function.name }}]{% endfor %}{% for m in messages %}<{{ m.role }}>{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}{{ c.function.name }}({{ c.function.arguments | tojson }}){% endfor %}"
+    "{% endfor %}<assistant>"
+)
 TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>"
 
 
@@ -68,7 +74,7 @@ def engine(checkpoint: Path) -> Iterator[AutoregressiveEngine]:
 
 
 def request_of(content: str, *, consumers: frozenset[str] = frozenset(), **sampling: object) -> StageRequest:
-    document = np.frombuffer(msgspec.json.encode([{"role": "user", "content": content}]), np.uint8)
+    document = Conversation((Turn("user", content),)).encode()
     edge = EdgeInput()
     form = ChunkForm("r", 0, "client->thinker", "api-server/0", (TensorSpec("messages", "uint8", (), True),))
     header = ChunkHeader(form, 0, 0, len(document), 1)
@@ -117,6 +123,54 @@ def test_a_stop_string_ends_the_text_before_it(engine: AutoregressiveEngine) -> 
     assert text == whole[: whole.index(stop)]
     assert outputs[-1].finished and outputs[-1].finish_reason == "stop"
     assert sum(output.finished for output in outputs) == 1
+
+
+def test_the_log_probabilities_are_those_of_the_text_that_is_shown(
+    engine: AutoregressiveEngine, checkpoint: Path
+) -> None:
+    ids = generated(checkpoint, "Hello.")
+    whole, outputs = answer(engine, request_of("Hello.", logprobs=2))
+    told = [logprob for output in outputs for delta in output.client for logprob in delta.logprobs]
+    assert b"".join(entry.token.data for entry in told).decode(errors="replace").startswith(whole.rstrip("\ufffd"))
+    assert all(entry.token == entry.best[0] and len(entry.best) == 2 for entry in told), "greedy takes the likeliest"
+    network = transformers.AutoModelForCausalLM.from_pretrained(checkpoint)
+    prompt = byte_tokenizer()("<user>Hello.<assistant>")["input_ids"]
+    logits = network(torch.tensor([prompt])).logits[0, -1]
+    assert told[0].token.logprob == pytest.approx(torch.log_softmax(logits, -1)[ids[0]].item(), abs=1e-4)
+    text, outputs = answer(engine, request_of("Hello.", logprobs=0, stop=(whole[8:11],)))
+    told = [logprob for output in outputs for delta in output.client for logprob in delta.logprobs]
+    assert b"".join(entry.token.data for entry in told).decode(errors="replace") == text, "no token of the stop text"
+    assert not any(entry.best for entry in told)
+
+
+def test_tools_reach_a_template_that_knows_them_and_are_refused_by_one_that_does_not(
+    engine: AutoregressiveEngine,
+) -> None:
+    tool = '{"type":"function","function":{"name":"weather","parameters":{"type":"object"}}}'
+    turns = (
+        Turn("user", "Rain?"),
+        Turn("assistant", tool_calls=(ToolCall("c1", "weather", '{"city": "Ulm"}'),)),
+        Turn("tool", "no", tool_call_id="c1"),
+    )
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = TEMPLATE
+    plain = ChatTemplate(tokenizer)
+    for conversation, param in ((Conversation(turns[:1], (tool,)), "tools"), (Conversation(turns), "messages")):
+        with pytest.raises(UnsupportedOptionError, match="no place for") as caught:
+            plain.render(conversation)
+        assert caught.value.param == param
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = TOOL_TEMPLATE
+    assert ChatTemplate(tokenizer).render(Conversation(turns, (tool,))) == (
+        '[weather]<user>Rain?<assistant>weather({"city": "Ulm"})<tool>no<assistant>'
+    )
+
+
+def test_what_a_template_refuses_is_the_clients_error() -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = "{{ raise_exception('roles must alternate') }}"
+    with pytest.raises(InvalidRequestError, match="roles must alternate"):
+        ChatTemplate(tokenizer).render(Conversation((Turn("user", "Hi."),)))
 
 
 def test_an_answer_cut_at_max_tokens_says_so(engine: AutoregressiveEngine) -> None:

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
-import numpy as np
 import pytest
 
 from antiphon.connector.base import Chunk
 from antiphon.errors import AntiphonError, InvalidRequestError
-from antiphon.messages.client import TextDelta
+from antiphon.messages.client import TextDelta, TokenLogprob
+from antiphon.messages.conversation import Conversation, Turn
 from antiphon.messages.interstage import ChunkForm, ChunkHeader, TensorSpec
 from antiphon.messages.params import RequestParams, SamplingParams
 from antiphon.models.voice.thinker import Thinker
@@ -45,10 +45,11 @@ class Served:
         self.engine = engine
         self.directory = directory
         self.texts: dict[str, str] = {}
+        self.logprobs: dict[str, list[TokenLogprob]] = {}
         self.ends: dict[str, StageOutput | AntiphonError] = {}
 
-    def ask(self, name: str, content: str, sampling: SamplingParams) -> None:
-        self.engine.add(request_of(name, content, sampling))
+    def ask(self, name: str, content: str, sampling: SamplingParams, json_schema: object = None) -> None:
+        self.engine.add(request_of(name, content, sampling, json.dumps(json_schema) if json_schema else ""))
 
     def collect(self) -> None:
         """One step, as a stage's loop does when the engine's descriptor is readable."""
@@ -56,7 +57,9 @@ class Served:
             name, output = result.request.request_id, result.output
             assert name not in self.ends, "a result after the end"
             if isinstance(output, StageOutput):
-                self.texts[name] = self.texts.get(name, "") + "".join(delta_text(delta) for delta in output.client)
+                self.texts[name] = self.texts.get(name, "") + "".join(delta_of(delta).text for delta in output.client)
+                told = (logprob for delta in output.client for logprob in delta_of(delta).logprobs)
+                self.logprobs.setdefault(name, []).extend(told)
             if isinstance(output, AntiphonError) or output.finished:
                 self.ends[name] = output
 
@@ -75,13 +78,13 @@ class Served:
         return self.texts[name], end
 
 
-def delta_text(delta: object) -> str:
+def delta_of(delta: object) -> TextDelta:
     assert isinstance(delta, TextDelta)
-    return delta.text
+    return delta
 
 
-def request_of(name: str, content: str, sampling: SamplingParams) -> StageRequest:
-    document = np.frombuffer(msgspec.json.encode([{"role": "user", "content": content}]), np.uint8)
+def request_of(name: str, content: str, sampling: SamplingParams, json_schema: str = "") -> StageRequest:
+    document = Conversation((Turn("user", content),), json_schema=json_schema).encode()
     edge = EdgeInput()
     form = ChunkForm(name, 0, "client->thinker", "api-server/0", (TensorSpec("messages", "uint8", (), True),))
     header = ChunkHeader(form, 0, rows=len(document))
@@ -149,6 +152,41 @@ def test_a_stop_word_ends_the_text_before_it(served: Served) -> None:
     text, end = served.answer("req-stop", SKY, SamplingParams(max_tokens=10, temperature=0.0, stop=(word,)))
     assert end.finish_reason == "stop"
     assert text == whole[: whole.index(word)]
+
+
+def test_log_probabilities_are_those_of_the_text_that_is_shown(served: Served) -> None:
+    asked = msgspec.structs.replace(GREEDY, logprobs=2)
+    whole, _ = served.answer("req-logprobs", SKY, asked)
+    told = served.logprobs["req-logprobs"]
+    assert b"".join(entry.token.data for entry in told).decode() == whole
+    assert all(entry.best[0] == entry.token and entry.best[0].logprob >= entry.best[1].logprob for entry in told)
+    none = msgspec.structs.replace(GREEDY, logprobs=0, stop=(" ".join(whole.split()[4:6]),))
+    text, _ = served.answer("req-logprobs-stop", SKY, none)
+    told = served.logprobs["req-logprobs-stop"]
+    assert text and b"".join(entry.token.data for entry in told).decode() == text, "no token of the stop text"
+    assert not any(entry.best for entry in told)
+
+
+def test_bias_and_penalties_change_the_answer(served: Served) -> None:
+    whole, _ = served.answer("req-unbiased", SKY, msgspec.structs.replace(GREEDY, max_tokens=40))
+    biased, _ = served.answer("req-biased", SKY, msgspec.structs.replace(GREEDY, logit_bias=((19556, 100.0),)))
+    assert biased == "Hello" * 10
+    fresh = msgspec.structs.replace(GREEDY, max_tokens=40, presence_penalty=2.0, frequency_penalty=2.0)
+    text, _ = served.answer("req-fresh", SKY, fresh)
+    assert text != whole
+
+
+def test_an_answer_in_json_fits_its_schema_and_a_schema_that_is_none_is_the_clients_error(served: Served) -> None:
+    colours = {"type": "array", "items": {"enum": ["red", "blue"]}, "maxItems": 3}
+    schema = {"type": "object", "properties": {"colours": colours}}
+    schema |= {"required": ["colours"], "additionalProperties": False}
+    served.ask("req-json", "Name colours.", SamplingParams(max_tokens=60, temperature=0.0), json_schema=schema)
+    served.ask("req-bad", "Name colours.", GREEDY, json_schema={"type": "colour"})
+    served.wait("req-json", "req-bad")
+    assert set(json.loads(served.texts["req-json"])["colours"]) <= {"red", "blue"}
+    error = served.ends["req-bad"]
+    assert isinstance(error, InvalidRequestError) and error.param == "response_format"
+    assert served.answer("req-after-json", SKY, GREEDY)[0]
 
 
 def test_ignore_eos_goes_on_to_max_tokens_where_an_answer_would_end(served: Served) -> None:

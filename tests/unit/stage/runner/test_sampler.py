@@ -7,9 +7,10 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+from antiphon.errors import InvalidRequestError  # noqa: E402
 from antiphon.messages.params import SamplingParams  # noqa: E402
 from antiphon.stage.engine.autoregressive_model import SamplingRules  # noqa: E402
-from antiphon.stage.runner.sampler import SequenceSampler, sample_batch  # noqa: E402
+from antiphon.stage.runner.sampler import SequenceSampler, sample_batch, scores_of  # noqa: E402
 
 VOCABULARY = 60
 NUM_DRAWS = 3000
@@ -115,6 +116,38 @@ def test_the_repetition_penalty_counts_tokens_of_the_prompt_and_new_ones() -> No
     logits = torch.tensor([5.0, 4.0, 3.0, -1.0])
     sampler = SequenceSampler(params(temperature=0.0, repetition_penalty=2.0), SamplingRules(prompt_ids=(0,)))
     assert [sample_batch(logits[None], [sampler])[0] for _ in range(3)] == [1, 2, 0]
+
+
+def test_penalties_and_bias_follow_openais_formula_and_leave_the_prompt_out() -> None:
+    logits = torch.tensor([5.0, 4.5, 4.2, 0.0])
+    once = SequenceSampler(params(temperature=0.0, presence_penalty=0.6), SamplingRules(prompt_ids=(0,)))
+    assert [sample_batch(logits[None], [once])[0] for _ in range(4)] == [0, 1, 0, 0]  # 5, then 4.4 < 4.5, then 4.4
+    each = SequenceSampler(params(temperature=0.0, frequency_penalty=0.6), SamplingRules())
+    assert [sample_batch(logits[None], [each])[0] for _ in range(4)] == [0, 1, 0, 2]  # 5, 4.5, 4.4, 4.2 > 3.9, 3.8
+    biased = SequenceSampler(params(temperature=0.0, logit_bias=((3, 100.0), (0, -1.0))), SamplingRules())
+    assert sample_batch(logits[None], [biased]) == [3]
+    assert logits.tolist() == pytest.approx([5.0, 4.5, 4.2, 0.0])
+
+
+def test_a_bias_for_a_token_that_does_not_exist_is_the_clients_error() -> None:
+    sampler = SequenceSampler(params(logit_bias=((VOCABULARY, 1.0),)), SamplingRules())
+    with pytest.raises(InvalidRequestError, match="no token 60") as caught:
+        sampler.sample(random_logits(1))
+    assert caught.value.param == "logit_bias"
+
+
+def test_scores_are_the_models_own_log_probabilities_whatever_the_sampling() -> None:
+    logits = torch.stack([random_logits(8), random_logits(9)])
+    asked = SequenceSampler(params(temperature=0.3, logit_bias=((7, 50.0),), logprobs=3), SamplingRules())
+    samplers = [asked, SequenceSampler(GREEDY, SamplingRules())]
+    tokens = sample_batch(logits, samplers)
+    scores, nothing = scores_of(logits, samplers, tokens)
+    expected = torch.log_softmax(logits[0], dim=-1)
+    assert nothing is None and scores is not None and tokens[0] == 7
+    assert scores.logprob == pytest.approx(float(expected[7]))
+    best = expected.topk(3)
+    assert [token for token, _ in scores.best] == best.indices.tolist()
+    assert [value for _, value in scores.best] == pytest.approx(best.values.tolist())
 
 
 def test_a_sequence_ends_at_a_stop_id_or_at_its_length() -> None:
