@@ -32,6 +32,7 @@ class ServerSettings:
     """
 
     max_body_bytes: int = 32 * _MIB
+    max_text_chars: int = 20_000
     max_audio_s: float = 1800.0
     max_pixels: int = 32_000_000
     max_video_frames: int = 128
@@ -51,6 +52,7 @@ class ServerSettings:
         aliases = (name for task, names in _OPENAI_NAMES.items() if task in tasks for name in names)
         return cls(
             max_body_bytes=deploy.max_body_mib * _MIB,
+            max_text_chars=deploy.max_text_chars,
             max_audio_s=deploy.max_audio_s,
             max_pixels=deploy.max_pixels,
             max_video_frames=deploy.max_video_frames,

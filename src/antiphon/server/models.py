@@ -37,13 +37,21 @@ class ModelCatalogue:
         return {"id": name, "object": "model", "created": self.created_s, "owned_by": "antiphon"}
 
 
+def check_voice(voices: tuple[VoiceSpec, ...], voice: str) -> None:
+    """InvalidRequestError that lists the voices if none answers to `voice`; a pipeline without voices takes any."""
+    names = _by_name(voices)
+    if names and voice not in names:
+        known = ", ".join(name for name in names if name)
+        raise InvalidRequestError(f"voice {voice[:80]!r} is not known; use one of: {known}", param="voice")
+
+
 def check_language(voices: tuple[VoiceSpec, ...], voice: str, language: str) -> None:
     """InvalidRequestError if the voice called `voice` ("" = the first) does not speak `language`.
 
     Only the language counts, not the country: an en-US voice speaks `en` and `en-GB`. `auto` and "" are the voice's
     own. A voice that is not known here is the frontend's to judge.
     """
-    names = {name: spec for spec in reversed(voices) for name in ("", spec.name, *spec.aliases)}
+    names = _by_name(voices)
     spoken = names[voice].language if voice in names else ""
     if spoken and _main_part(language) not in ("", "auto", _main_part(spoken)):
         raise InvalidRequestError(
@@ -51,6 +59,11 @@ def check_language(voices: tuple[VoiceSpec, ...], voice: str, language: str) -> 
             "leave it out, or name a voice of that language (GET /v1/audio/voices)",
             param="language",
         )
+
+
+def _by_name(voices: tuple[VoiceSpec, ...]) -> dict[str, VoiceSpec]:
+    """Names and aliases; "" is the first voice."""
+    return {name: voice for voice in reversed(voices) for name in ("", voice.name, *voice.aliases)}
 
 
 def _main_part(language: str) -> str:
