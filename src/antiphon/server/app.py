@@ -22,6 +22,7 @@ from antiphon.server.limits import BodyLimit, ServerSettings
 from antiphon.server.metrics import HttpMetrics, metrics_router
 from antiphon.server.models import ModelCatalogue, models_router
 from antiphon.server.outcomes import OutcomeLog
+from antiphon.server.page.routes import page_router
 from antiphon.server.speech import speech_router
 from antiphon.server.speech_stream import speech_stream_router
 from antiphon.server.transcription import transcription_router
@@ -55,6 +56,7 @@ def create_app(client: EngineClient, settings: ServerSettings, drain: Drain) -> 
         models_router(catalogue, client.pipeline.voices),
         health_router(client, drain),
         metrics_router(metrics),
+        page_router(client),
     )
     for router in routers:
         app.include_router(router)
