@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 _MAX_QUEUED = 100_000
 _READ_BYTES = 64 * 1024
+_ACCEPT_PAUSE_S = 0.1
 _LINGER_S = 0.5
 _LINGER_STEP_S = 0.002
 _SIGNALS_PER_READ = 64
@@ -61,6 +62,8 @@ class FrameInlet:
         self._listener: socket.socket | None = None
         self._epoll: select.epoll | None = None
         self._peers: dict[int, tuple[socket.socket, FrameReader]] = {}
+        self._accepts_again_s = 0.0
+        """When a peer that could not be let in (open files are bounded) is tried again; 0 = none waits for that."""
 
     def startup(self) -> None:
         """Listen."""
@@ -78,6 +81,8 @@ class FrameInlet:
     def receive(self) -> list[list[bytes]]:
         """Messages that have arrived, at most 64 KiB of each peer, without waiting; none only if none is there."""
         received: list[list[bytes]] = []
+        if self._accepts_again_s and time.monotonic() >= self._accepts_again_s:
+            self._watch_listener(pause_s=0.0)
         while not received and (ready := self._open().poll(0)):
             for fd, _ in ready:
                 if fd in self._peers:
@@ -108,11 +113,17 @@ class FrameInlet:
         assert self._listener is not None
         try:
             peer, _ = self._listener.accept()
-        except OSError as error:
-            return log.warning("%s: a peer could not connect: %s", self.address, error)
+        except OSError as error:  # it waits in the kernel, with what it sends
+            log.warning("%s: a peer could not connect and is tried again: %s", self.address, error)
+            return self._watch_listener(pause_s=_ACCEPT_PAUSE_S)
         peer.setblocking(False)
         self._peers[peer.fileno()] = (peer, FrameReader(self._max_message_bytes))
         self._open().register(peer, select.EPOLLIN)
+
+    def _watch_listener(self, *, pause_s: float) -> None:
+        assert self._listener is not None
+        self._open().modify(self._listener, 0 if pause_s else select.EPOLLIN)
+        self._accepts_again_s = time.monotonic() + pause_s if pause_s else 0.0
 
     def _read(self, fd: int, received: list[list[bytes]]) -> None:
         peer, reader = self._peers[fd]

@@ -1,6 +1,7 @@
 """Channels: what a peer does not read is bounded on both sides, and said."""
 
 import os
+import resource
 import signal
 import threading
 import time
@@ -138,3 +139,29 @@ def test_a_signal_ends_a_wait_at_once() -> None:
     finally:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_peer_for_whom_there_is_no_descriptor_is_let_in_when_there_is_one_and_holds_up_nobody(tmp_path: Path) -> None:
+    inlet, early, late = FrameInlet(f"ipc://{tmp_path}/crowded"), Outlet(), Outlet()
+    inlet.startup()
+    early.send_frames(inlet.address, [b"early"])
+    assert receive(inlet, 1) == [[b"early"]]
+    late.send_frames(inlet.address, [b"late"])
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free_fd = os.open(os.devnull, os.O_RDONLY)
+    os.close(free_fd)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free_fd, hard))
+    try:
+        assert inlet.receive() == []
+        early.send_frames(inlet.address, [b"meanwhile"])
+        assert receive(inlet, 1) == [[b"meanwhile"]]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    received, gives_up_s = list[list[bytes]](), time.monotonic() + PATIENCE_S
+    while not received and time.monotonic() < gives_up_s:
+        received = inlet.receive()
+        time.sleep(0.01)
+    assert received == [[b"late"]]
+    for outlet in (early, late):
+        outlet.close()
+    inlet.close()
