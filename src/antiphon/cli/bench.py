@@ -4,14 +4,16 @@ In: what to measure, how thoroughly. Out: a table, and JSON. Does not know: how 
 """
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from antiphon.cli.bench_load import compare, ideal, serve, sweep
 
 if TYPE_CHECKING:
+    from antiphon.bench.measures import Row
     from antiphon.bench.report import Report
 
 _FILE_WIDTH = 140
@@ -74,6 +76,51 @@ def chaos(pipeline: str, seconds: float, seed: int, rate: float, out: Path | Non
         sys.exit(1)
 
 
+@command.command("clients")
+@click.argument("pipeline", default="sim-qwen3-omni")
+@click.option("--num-clients", type=click.IntRange(min=2), default=200, show_default=True, help="Streams at once.")
+@click.option("--leaving", type=float, default=0.2, show_default=True, help="Share that vanishes at a random point.")
+@click.option("--slow", type=float, default=0.1, show_default=True, help="Share that reads slowly.")
+@click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="With and without these.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Decides who does what, and every question.")
+@click.option("--task", type=click.Choice(["chat", "chat-audio", "speech"]), default="chat", show_default=True)
+@click.option("--input-tokens", default="20", show_default=True, metavar="N|LOW:HIGH", help="Words of a question.")
+@click.option("--output-tokens", default="200:400", show_default=True, metavar="N|LOW:HIGH", help="Of an answer.")
+@click.option("--set", "assignments", multiple=True, metavar="PATH=VALUE", help="One setting. Repeatable.")
+@click.option("--max-lag", type=float, default=0.02, show_default=True, help="Most seconds the load generator is late.")
+@_out_option
+def clients(pipeline: str, out: Path | None, **options: Any) -> None:
+    """Measure what clients that vanish or read slowly cost those that do not, and what they leave behind."""
+    from antiphon.bench.clients.crowd import Shares
+    from antiphon.bench.clients.report import as_json, lines, rows
+    from antiphon.bench.clients.run import CrowdSettings, run_clients
+    from antiphon.bench.serve.dataset import TokenRange
+    from antiphon.bench.serve.messages import Task
+    from antiphon.bench.serve.report import write_json
+
+    settings = CrowdSettings(
+        num_clients=options["num_clients"],
+        shares=Shares(options["leaving"], options["slow"]),
+        num_rounds=options["rounds"],
+        seed=options["seed"],
+        task=Task(options["task"]),
+        input_tokens=TokenRange.parse(options["input_tokens"]),
+        output_tokens=TokenRange.parse(options["output_tokens"]),
+        server=options["assignments"],
+        max_lag_s=options["max_lag"],
+    )
+    report = run_clients(pipeline, settings, say=_say)
+    _print_rows(rows(report), "antiphon bench clients")
+    for line in lines(report):
+        click.echo(line)
+    if out is not None:
+        write_json(as_json(report), out)
+        click.echo(f"written to {out}")
+    if not report.is_clean:
+        click.echo(f"error: seed {settings.seed}: not all went well; the server's log is {report.log}", err=True)
+        sys.exit(1)
+
+
 @command.command("monitor")
 @click.option("--rate", default=1000, help="Requests per second.", show_default=True)
 @click.option("--rounds", default=10, help="Seconds of traffic with and without the monitor.", show_default=True)
@@ -117,12 +164,18 @@ def _say(line: str) -> None:
 
 
 def _show(report: "Report", title: str, out: Path | None) -> None:
-    from rich.console import Console
+    from antiphon.bench.report import write_json
 
-    from antiphon.bench.report import as_table, write_json
-
-    console = Console() if sys.stdout.isatty() else Console(width=_FILE_WIDTH)
-    console.print(as_table(report.rows, title))
+    _print_rows(report.rows, title)
     if out is not None:
         write_json(report, out)
         click.echo(f"written to {out}")
+
+
+def _print_rows(rows: "Iterable[Row]", title: str) -> None:
+    from rich.console import Console
+
+    from antiphon.bench.report import as_table
+
+    console = Console() if sys.stdout.isatty() else Console(width=_FILE_WIDTH)
+    console.print(as_table(rows, title))

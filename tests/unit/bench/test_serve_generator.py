@@ -135,3 +135,40 @@ def test_an_open_loop_sends_when_a_request_is_due_however_slow_the_server_is() -
     sent = sorted(record.sent_s for record in records)
     assert all(sent_s >= ask.due_s for sent_s, ask in zip(sent, asks, strict=True))
     assert sent[-1] < min(record.end_s for record in records)
+
+
+async def steady(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """An answer of 10 deltas, one every 20 ms."""
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(HEAD)
+    for piece in [EVENTS[1]] * 10 + [EVENTS[-1]]:
+        writer.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+        await asyncio.sleep(0.02)
+    writer.write(b"0\r\n\r\n")
+    writer.close()
+
+
+def test_a_client_that_is_told_to_leave_hangs_up_in_mid_answer_and_that_is_no_error() -> None:
+    left, stayed = run(steady, asks=(Ask(0, "{}", leaves_after_s=0.1), Ask(1, "{}"))).records
+    assert (left.number, left.has_left, left.error, stayed.has_left, stayed.error) == (0, True, "", False, "")
+    assert 0 < len(left.text_s) < len(stayed.text_s) == 10
+
+
+def test_a_client_that_would_leave_after_the_end_has_read_the_whole_answer() -> None:
+    record = one(answers(chunked(b"".join(EVENTS), 100)), asks=(Ask(0, "{}", leaves_after_s=5.0),))
+    assert (record.has_left, record.error, len(record.text_s)) == (False, "", 2)
+
+
+def test_a_client_that_reads_slowly_takes_its_time_and_gets_everything() -> None:
+    reply = chunked(b"".join(EVENTS[:-1]) * 200 + EVENTS[-1], 1000)
+    slow, fast = (one(answers(reply), asks=(Ask(0, "{}", bytes_per_s=rate),)) for rate in (500_000.0, 0.0))
+    assert (
+        (slow.error, len(slow.text_s), slow.num_bytes)
+        == ("", 400, len(reply))
+        == (
+            fast.error,
+            len(fast.text_s),
+            fast.num_bytes,
+        )
+    )
+    assert slow.text_s[-1] - slow.text_s[0] > 0.1 * len(reply) / 500_000

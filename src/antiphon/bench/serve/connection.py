@@ -4,6 +4,7 @@ In: bytes to send, an Answer to fill. Out: when it ended and why. Does not know:
 """
 
 import asyncio
+import socket
 from collections.abc import Callable
 from typing import Protocol, cast
 
@@ -12,6 +13,7 @@ import httptools
 from antiphon.bench.serve.answer import Answer
 
 _MAX_ERROR_BYTES = 500
+_SMALL_BUFFER_BYTES = 8192
 
 
 class Body(Protocol):
@@ -26,13 +28,16 @@ class Body(Protocol):
 
 class AnswerProtocol(asyncio.Protocol):
     """Owns one connection. `ended` is done when the answer is over, however that came; then `end_s` is set.
-    `answer_id`: what the server calls the request.
+    `answer_id`: what the server calls the request. `bytes_per_s`: how fast it reads at most, 0 for no limit.
 
     The time of a piece is taken before it is looked at.
     """
 
-    def __init__(self, request: bytes, answer: Answer, body: Body, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, request: bytes, answer: Answer, body: Body, clock: Callable[[], float], bytes_per_s: float = 0.0
+    ) -> None:
         self._request = request
+        self._bytes_per_s = bytes_per_s
         self._answer = answer
         self._body = body
         self._clock = clock
@@ -41,17 +46,25 @@ class AnswerProtocol(asyncio.Protocol):
         self._now_s = 0.0
         self._error_body = b""
         self.answer_id = ""
+        self.num_bytes = 0
+        self.has_left = False
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.end_s = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the request."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are none by inheritance
+        if self._bytes_per_s:  # the server shall notice
+            connection = self._transport.get_extra_info("socket")
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _SMALL_BUFFER_BYTES)
         self._transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
         """Some of the answer."""
         self._now_s = self._clock()
+        self.num_bytes += len(data)
+        if self._bytes_per_s:
+            self._rest(len(data) / self._bytes_per_s)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, ValueError) as error:
@@ -82,6 +95,22 @@ class AnswerProtocol(asyncio.Protocol):
             return
         self._body.close()
         self._end("" if self._answer.is_complete else "the answer ended without [DONE]")
+
+    def leave(self) -> None:
+        """Hang up in the middle of the answer, if it is not over."""
+        if not self.ended.done():
+            self.has_left = True
+            self._end("")
+
+    def _rest(self, time_s: float) -> None:
+        """Read nothing for so long."""
+        assert self._transport is not None
+        self._transport.pause_reading()
+        asyncio.get_running_loop().call_later(time_s, self._read_on)
+
+    def _read_on(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def close(self) -> None:
         """Hang up."""

@@ -99,12 +99,15 @@ class Generator:
         """One request to its end; all that can go wrong with it is in its record."""
         plan, answer = self._plan, Answer(self._plan.sample_rate, self._plan.sums_audio)
         body = SpeechBody(answer) if plan.task is Task.SPEECH else ChatBody(answer)
-        protocol = AnswerProtocol(_request(plan, ask), answer, body, self._now_s)
+        protocol = AnswerProtocol(_request(plan, ask), answer, body, self._now_s, ask.bytes_per_s)
         sent_s = self._now_s()
         self._num_sent += 1
         try:
             async with asyncio.timeout(plan.deadline_s):
                 await asyncio.get_running_loop().create_connection(lambda: protocol, plan.host, plan.port)
+                if ask.leaves_after_s:
+                    await asyncio.wait({protocol.ended}, timeout=ask.leaves_after_s)
+                    protocol.leave()
                 await protocol.ended
         except TimeoutError:
             answer.error = f"no end within {plan.deadline_s:g} s"
@@ -112,7 +115,7 @@ class Generator:
         except OSError as error:
             answer.error = f"cannot connect: {error}"
         self._num_failed += bool(answer.error)
-        self._records.append(_record(ask, ready_s, sent_s, protocol.end_s or self._now_s(), answer, protocol.answer_id))
+        self._records.append(_record(ask, ready_s, sent_s, protocol.end_s or self._now_s(), answer, protocol))
 
     async def _watch_lag(self) -> None:
         """How late a timer fires is how late everything else is seen."""
@@ -134,7 +137,7 @@ def _request(plan: Plan, ask: Ask) -> bytes:
     return f"{head}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
 
 
-def _record(ask: Ask, ready_s: float, sent_s: float, end_s: float, answer: Answer, answer_id: str) -> Record:
+def _record(ask: Ask, ready_s: float, sent_s: float, end_s: float, answer: Answer, protocol: AnswerProtocol) -> Record:
     return Record(
         number=ask.number,
         due_s=ask.due_s,
@@ -146,10 +149,12 @@ def _record(ask: Ask, ready_s: float, sent_s: float, end_s: float, answer: Answe
         audio_durations_s=answer.audio_durations_s,
         num_input_tokens=answer.num_input_tokens,
         num_output_tokens=answer.num_output_tokens,
-        answer_id=answer_id,
+        answer_id=protocol.answer_id,
         text_crc32=answer.text_crc32,
         pcm_crc32=answer.pcm_crc32,
+        num_bytes=protocol.num_bytes,
         error=answer.error,
+        has_left=protocol.has_left,
     )
 
 

@@ -22,11 +22,17 @@ class Task(StrEnum):
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """One request: its JSON body, and when it is due (seconds after the start)."""
+    """One request: its JSON body, and when it is due (seconds after the start).
+
+    leaves_after_s: the client hangs up so long after it has connected, unless the answer is over; 0: it stays.
+    bytes_per_s: it reads no faster, through a small buffer; 0: as fast as it comes.
+    """
 
     number: int
     body: str
     due_s: float = 0.0
+    leaves_after_s: float = 0.0
+    bytes_per_s: float = 0.0
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -52,7 +58,7 @@ class Record(msgspec.Struct, frozen=True):
     ready_s: when it could have been sent (it was due, and a place was free). text_s: when each text delta came.
     audio_s, audio_durations_s: when each piece of audio came, and how long it sounds. answer_id: the server's
     name of the request. text_crc32, pcm_crc32: CRC-32 of the text, and of the s16le samples if they are summed.
-    error: "" if all went well.
+    num_bytes: of the answer, head and all. error: "" if all went well. has_left: the client hung up, as it was told.
     """
 
     number: int
@@ -68,7 +74,9 @@ class Record(msgspec.Struct, frozen=True):
     answer_id: str = ""
     text_crc32: int = 0
     pcm_crc32: int = 0
+    num_bytes: int = 0
     error: str = ""
+    has_left: bool = False
     is_wrong: bool = False
 
 

@@ -128,7 +128,7 @@ def run_serve(target: Target, settings: ServeSettings, progress: Callable[[Progr
     if problem := lateness.problem(settings.max_lag_s):
         raise StageError(problem)
     if checker is not None:
-        result = _checked(result, plan, checker, settings)
+        result = checked(result, plan, checker, settings)
     totals = totals_of(result.records, settings.slo)
     return ServeRun(settings, target, result, totals, values_of(result.records), lateness, grown, used, environment)
 
@@ -139,16 +139,18 @@ def _server_of(target: Target) -> BenchServer | None:
     return BenchServer(*target.settings, pipeline=target.pipeline, deploy_file=target.deploy_file)
 
 
-def _checked(result: Result, plan: Plan, checker: Checker, settings: ServeSettings) -> Result:
+def checked(result: Result, plan: Plan, checker: Checker, settings: ServeSettings) -> Result:
     """The same records; those whose answer is another than it must be are marked."""
     prompts = settings.prompts()[settings.num_warmups :]
     records = []
     for record in result.records:
+        if record.error or record.has_left:  # there is no whole answer
+            records.append(record)
+            continue
         expected = checker(settings.task, prompts[record.number].text, record)
         is_text_wrong = settings.task is not Task.SPEECH and record.text_crc32 != zlib.crc32(expected.text.encode())
         is_audio_wrong = plan.sums_audio and record.pcm_crc32 != zlib.crc32(expected.pcm())
-        is_wrong = not record.error and (is_text_wrong or is_audio_wrong)
-        records.append(msgspec.structs.replace(record, is_wrong=is_wrong))
+        records.append(msgspec.structs.replace(record, is_wrong=is_text_wrong or is_audio_wrong))
     return msgspec.structs.replace(result, records=records)
 
 
@@ -254,7 +256,7 @@ class GeneratorProcess(AbstractContextManager["GeneratorProcess"]):
     def _read(self) -> Report:
         assert self._process is not None and self._process.stdout is not None
         line = self._process.stdout.readline()
-        if not line:
+        if not line.endswith(b"\n"):
             raise self._gone()
         return DECODE_REPORT.decode(line)
 
