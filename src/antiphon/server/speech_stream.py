@@ -9,7 +9,7 @@ import base64
 import logging
 from collections.abc import Mapping
 from enum import Enum, auto
-from typing import assert_never
+from typing import Literal, assert_never
 
 from fastapi import APIRouter
 from pydantic import Field
@@ -37,6 +37,9 @@ class SpeechSession(SpokenBody):
 
     model: str = Field(default="", description="A name from GET /v1/models; default: the one that is served.")
     response_format: AudioFormat = Field(default=AudioFormat.PCM, description="Container and codec of the audio.")
+    audio_messages: Literal["events", "binary"] = Field(
+        default="events", description="`events`: audio as base64 in speech.audio.delta. `binary`: as binary messages."
+    )
 
 
 class SessionUpdate(ClientEvent):
@@ -207,6 +210,8 @@ class _Session:
 
     async def _give(self, encoded: bytes) -> None:
         await self._socket.room()
+        if self._wishes.audio_messages == "binary":
+            return self._socket.send_bytes(encoded)
         self._say("speech.audio.delta", audio=base64.b64encode(encoded).decode())
 
     def _see_what_is_over(self) -> None:
@@ -244,6 +249,7 @@ class _Session:
             "speed": wishes.speed,
             "seed": wishes.seed,
             "response_format": wishes.response_format,
+            "audio_messages": wishes.audio_messages,
             "sample_rate": sample_rate_of(wishes, self._context.client.pipeline),
         }
 

@@ -1,4 +1,4 @@
-"""Events over one WebSocket: JSON objects in, one by one and checked; JSON objects out, in order.
+"""Events over one WebSocket: JSON objects in, one by one and checked; JSON objects and binary messages out, in order.
 
 In: a WebSocket, and the kinds of events that its client may send. Out: validated events; events for the client.
 Does not know: what events mean, which routes there are.
@@ -49,18 +49,24 @@ class EventSocket(Generic[Event]):
         self._kinds = kinds
         self._idle_s = idle_s
         self._said_s = asyncio.get_running_loop().time()
-        self._waiting: deque[str] = deque()
+        self._waiting: deque[str | bytes] = deque()
         self._num_waiting_bytes = 0
         self._has_come, self._has_left = asyncio.Event(), asyncio.Event()
         self._is_finishing = self._is_over = False
 
     def send(self, event: Mapping[str, object]) -> None:
         """Queue an event. Who makes many of them waits for `room` before each; dropped when the client has gone."""
+        self._queue(_encode(event).decode())
+
+    def send_bytes(self, data: bytes) -> None:
+        """Queue a binary message, for clients that asked for such; as `send` otherwise."""
+        self._queue(data)
+
+    def _queue(self, message: str | bytes) -> None:
         if self._is_over:
             return
-        text = _encode(event).decode()
-        self._waiting.append(text)
-        self._num_waiting_bytes += len(text)
+        self._waiting.append(message)
+        self._num_waiting_bytes += len(message)
         self._said_s = asyncio.get_running_loop().time()
         self._has_come.set()
 
@@ -90,7 +96,11 @@ class EventSocket(Generic[Event]):
                     self._has_come.clear()
                     await self._has_come.wait()
                     continue
-                await self._websocket.send_text(self._waiting[0])
+                message = self._waiting[0]
+                if isinstance(message, str):
+                    await self._websocket.send_text(message)
+                else:
+                    await self._websocket.send_bytes(message)
                 self._num_waiting_bytes -= len(self._waiting.popleft())
                 self._has_left.set()
         except WebSocketDisconnect:

@@ -29,6 +29,7 @@ class Talk:
 
     socket: ClientConnection
     encoded: bytes = b""
+    binary: bytes = b""
 
     async def say(self, kind: str, **fields: object) -> None:
         await self.socket.send(json.dumps({"type": kind, **fields}))
@@ -37,7 +38,11 @@ class Talk:
         """The next event that is no delta."""
         async with asyncio.timeout(10):
             while True:
-                event = json.loads(await self.socket.recv())
+                message = await self.socket.recv()
+                if isinstance(message, bytes):
+                    self.binary += message
+                    continue
+                event = json.loads(message)
                 if event["type"] != "speech.audio.delta":
                     return event
                 self.encoded += base64.b64decode(event["audio"], validate=True)
@@ -124,6 +129,17 @@ async def test_one_encoder_makes_one_file_of_all_sentences(client):
     assert len(talk.encoded) == 44 + 2 * 6_000
 
 
+async def test_audio_comes_as_binary_messages_if_the_client_asks_for_them(client):
+    client.script = SPOKEN
+    async with talking(client) as talk:
+        await talk.say("session.update", session={"audio_messages": "binary"})
+        await talk.expect("session.updated")
+        await talk.say("input_text.append", text="One. Two.")
+        await talk.say("input_text.flush")
+        await talk.expect("speech.audio.flushed")
+        assert (talk.binary, talk.encoded) == (2 * tone(1_000), b"")
+
+
 async def test_the_session_is_described_and_its_wishes_reach_every_sentence(client):
     client.script = SPOKEN
     async with talking(client) as talk:
@@ -140,6 +156,7 @@ async def test_the_session_is_described_and_its_wishes_reach_every_sentence(clie
             "speed": 1.5,
             "seed": 7,
             "response_format": "pcm",
+            "audio_messages": "events",
             "sample_rate": SAMPLE_RATE,
         }
         await talk.say("input_text.append", text="Eins. Zwei.")
