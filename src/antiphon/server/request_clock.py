@@ -47,6 +47,10 @@ class RequestClock:
         self._num_tokens = 0
         self._is_complete = False
 
+    def another(self) -> "RequestClock":
+        """A clock for a further request of the same client, from now on."""
+        return RequestClock(self._observer)
+
     def begin(self, task: str) -> None:
         """It is a request of `task`."""
         self._task = task

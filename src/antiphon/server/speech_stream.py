@@ -13,6 +13,7 @@ from typing import Literal, assert_never
 
 from fastapi import APIRouter
 from pydantic import Field
+from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocket
 
 from antiphon.errors import AntiphonError, InvalidRequestError
@@ -20,7 +21,7 @@ from antiphon.server.audio_encode import AudioFormat
 from antiphon.server.callers import client_of
 from antiphon.server.context import ServerContext
 from antiphon.server.drain import Drain
-from antiphon.server.edge import request_id_of
+from antiphon.server.edge import clock_of, request_id_of
 from antiphon.server.models import check_voice
 from antiphon.server.outcomes import Status, usage_of
 from antiphon.server.schema import SpokenBody, Text
@@ -84,7 +85,7 @@ def speech_stream_router(context: ServerContext, drain: Drain) -> APIRouter:
     async def stream_speech(websocket: WebSocket) -> None:
         context.client.pipeline.task("speech")
         async with event_socket(websocket, _KINDS, context.settings) as socket:
-            await _Session(context, drain, socket, request_id_of(websocket), client_of(websocket)).serve()
+            await _Session(context, drain, socket, websocket).serve()
 
     return router
 
@@ -105,13 +106,14 @@ class _Session:
     """
 
     def __init__(
-        self, context: ServerContext, drain: Drain, socket: EventSocket[_Event], session_id: str, client: str
+        self, context: ServerContext, drain: Drain, socket: EventSocket[_Event], connection: HTTPConnection
     ) -> None:
         self._context = context
         self._drain = drain
         self._socket = socket
-        self._id = session_id
-        self._client = client
+        self._id = request_id_of(connection)
+        self._client = client_of(connection)
+        self._clock = clock_of(connection)
         self._wishes = SpeechSession()
         self._speech: StreamedSpeech | None = None
         self._text = _Text.NONE
@@ -202,7 +204,9 @@ class _Session:
         def flushed() -> None:
             self._say("speech.audio.flushed")
 
-        speech = StreamedSpeech(self._context, self._wishes, self._client, self._give, flushed)
+        clock = self._clock.another()
+        clock.begin("speech_stream")
+        speech = StreamedSpeech(self._context, self._wishes, self._client, clock, self._give, flushed)
         self._speech, self._text = speech, _Text.OPEN
         self._running = asyncio.create_task(speech.run())
         _log.info("req=%s audio=%s has begun", self._id, speech.request_id)

@@ -16,6 +16,7 @@ from antiphon.ids import RequestId, new_request_id
 from antiphon.messages.client import AudioChunk, OutputEnd, Usage
 from antiphon.messages.tasks import SpeechInput
 from antiphon.server.context import ServerContext
+from antiphon.server.request_clock import RequestClock
 from antiphon.server.response_audio import ResponseAudio
 from antiphon.server.schema import SpokenBody
 from antiphon.server.speech import sample_rate_of
@@ -33,8 +34,9 @@ class _Mark(Enum):
 class StreamedSpeech:
     """Owns the text that is not spoken yet, the requests that speak the sentences in turn, and the one encoder.
 
-    client: whose turn it is when requests wait. give: takes encoded bytes, never none; it may wait. flushed: called
-    when all text before a flush has been given. usage, duration_s: of what has been given so far.
+    client: whose turn it is when requests wait. clock: of this audio, from its first text on. give: takes encoded
+    bytes, never none; it may wait. flushed: called when all text before a flush has been given. usage, duration_s: of
+    what has been given so far.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class StreamedSpeech:
         context: ServerContext,
         wishes: SpokenBody,
         client: str,
+        clock: RequestClock,
         give: Callable[[bytes], Awaitable[None]],
         flushed: Callable[[], None],
     ) -> None:
@@ -50,6 +53,7 @@ class StreamedSpeech:
         self._context = context
         self._wishes = wishes
         self._client = client
+        self._clock = clock
         self._give = give
         self._flushed = flushed
         sample_rate = sample_rate_of(wishes, context.client.pipeline)
@@ -102,7 +106,9 @@ class StreamedSpeech:
             if not self._audio.duration_s:
                 raise InvalidRequestError("the text has nothing to speak", param="text", code="no_audio")
             if rest := await self._audio.finish():
-                await self._give(rest)
+                await self._send(rest)
+            self._clock.complete()
+            self._clock.last_byte()
         finally:
             await self._drop()
 
@@ -158,12 +164,17 @@ class StreamedSpeech:
         async for message in stream:
             match message.output:
                 case AudioChunk() as chunk:
+                    self._clock.saw_audio(chunk)
                     if encoded := await self._audio.encode(chunk):
-                        await self._give(encoded)
+                        await self._send(encoded)
                 case OutputEnd(usage=usage):
                     self.usage = _sum(self.usage, usage)
                 case _:
                     pass  # a pipeline may also give text; this API has no place for it
+
+    async def _send(self, encoded: bytes) -> None:
+        await self._give(encoded)
+        self._clock.sent_audio()
 
     async def _drop(self) -> None:
         """Abort what was started and not spoken. Waits for nothing: this task may be cancelled here, too."""

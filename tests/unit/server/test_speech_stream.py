@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
+import httpx
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -115,6 +116,24 @@ async def test_a_flush_speaks_what_there_is_and_is_answered_behind_its_audio(cli
         await talk.say("input_text.done")
         await talk.expect("speech.audio.done")
     assert texts(client) == ["An unfinished", "sentence"]
+
+
+async def test_every_audio_is_measured_from_its_first_text_on(client):
+    client.script = SPOKEN
+    settings = ServerSettings()
+    async with listening(create_app(client, settings, Drain()), settings) as server:
+        address = f"127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        async with connect(f"ws://{address}/v1/audio/speech/stream") as socket:
+            talk = Talk(socket)
+            await talk.expect("session.created")
+            for _ in range(2):
+                await talk.say("input_text.append", text="One. Two.")
+                await talk.say("input_text.done")
+                await talk.expect("speech.audio.done")
+        async with httpx.AsyncClient() as http:
+            page = (await http.get(f"http://{address}/metrics")).text
+    for family in ("ttfa", "e2e", "audio_underrun"):
+        assert f'antiphon_{family}_seconds_count{{process="api-server/0",task="speech_stream"}} 2.0' in page
 
 
 async def test_one_encoder_makes_one_file_of_all_sentences(client):
