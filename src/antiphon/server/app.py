@@ -14,6 +14,7 @@ from antiphon.server.auth import KeyGate, KeyRing
 from antiphon.server.callers import AdmissionGate, Callers
 from antiphon.server.chat import chat_router
 from antiphon.server.context import ServerContext
+from antiphon.server.docs_page import docs_router
 from antiphon.server.drain import Drain, DrainGate
 from antiphon.server.edge import RequestEdge
 from antiphon.server.health import health_router
@@ -21,6 +22,7 @@ from antiphon.server.http_errors import on_http_exception, on_validation_error
 from antiphon.server.limits import BodyLimit, ServerSettings
 from antiphon.server.metrics import HttpMetrics, metrics_router
 from antiphon.server.models import ModelCatalogue, models_router
+from antiphon.server.openapi import DescribedApp
 from antiphon.server.outcomes import OutcomeLog
 from antiphon.server.page.routes import page_router
 from antiphon.server.speech import speech_router
@@ -37,8 +39,12 @@ def create_app(client: EngineClient, settings: ServerSettings, drain: Drain) -> 
     metrics = HttpMetrics(client.name, client.counters, drain.num_open)
     catalogue = ModelCatalogue(tuple(dict.fromkeys((client.pipeline.name, *settings.model_aliases))))
     context = ServerContext(client, settings, catalogue, OutcomeLog(client.run_directory, client.name))
-    app = FastAPI(
+    app = DescribedApp(
+        catalogue.names,
         title="antiphon",
+        docs_url=None,  # FastAPI's pages load scripts from elsewhere; docs_page.py does not
+        redoc_url=None,
+        generate_unique_id_function=lambda route: route.name,
         middleware=[
             Middleware(RequestEdge, metrics=metrics, drain=drain),
             Middleware(KeyGate, keys=KeyRing(settings.api_key_digests)),
@@ -57,6 +63,7 @@ def create_app(client: EngineClient, settings: ServerSettings, drain: Drain) -> 
         health_router(client, drain),
         metrics_router(metrics),
         page_router(client),
+        docs_router(app.openapi),
     )
     for router in routers:
         app.include_router(router)

@@ -6,8 +6,9 @@ Does not know: weights, stages, what a voice sounds like.
 
 import time
 from dataclasses import dataclass, field
+from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Path
 from starlette.responses import Response
 
 from antiphon.config.pipeline import VoiceSpec
@@ -80,7 +81,7 @@ def models_router(catalogue: ModelCatalogue, voices: tuple[VoiceSpec, ...]) -> A
         return json_response({"object": "list", "data": [catalogue.entry(name) for name in catalogue.names]})
 
     @router.get("/v1/models/{model}", summary="One model")
-    async def get_model(model: str) -> Response:
+    async def get_model(model: Annotated[str, Path(description="A name of the list.")]) -> Response:
         return json_response(catalogue.entry(model))
 
     @router.get("/v1/audio/voices", summary="Voices, with the names they also answer to")

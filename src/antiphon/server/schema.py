@@ -50,7 +50,15 @@ def _writable(text: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(_writable)]
-Voice = Annotated[Text, BeforeValidator(_voice_name)]
+
+
+class VoiceReference(BaseModel):
+    """A voice as OpenAI's newer clients name it."""
+
+    id: str = Field(description="A name or alias from GET /v1/audio/voices.")
+
+
+Voice = Annotated[Text, BeforeValidator(_voice_name, json_schema_input_type=str | VoiceReference)]
 Seed = Annotated[int, Field(ge=-_INT64_MAX - 1, le=_INT64_MAX), AfterValidator(_fold_seed)]
 Speed = Annotated[float, Field(ge=0.25, le=4.0, allow_inf_nan=False)]
 
@@ -144,9 +152,9 @@ class RequestMessage(OpenAiBody):
     role: Literal["system", "developer", "user", "assistant", "tool"] = Field(
         description="Who speaks; `developer` means `system`."
     )
-    content: Annotated[list[ContentPart], BeforeValidator(_as_parts)] = Field(
-        default_factory=list, description="Text, or a list of parts."
-    )
+    content: Annotated[
+        list[ContentPart], BeforeValidator(_as_parts, json_schema_input_type=str | list[ContentPart])
+    ] = Field(default_factory=list, description="Text, or a list of parts.")
     audio: AudioReference | None = Field(
         default=None, description="An earlier spoken answer; send its transcript instead."
     )
@@ -200,9 +208,11 @@ class ChatRequest(OpenAiBody):
     repetition_penalty: float | None = Field(
         default=None, gt=0, le=10, allow_inf_nan=False, description="Extra: 1 is none."
     )
-    stop: Annotated[list[Annotated[Text, Field(min_length=1)]], BeforeValidator(_as_list), Field(max_length=4)] = Field(
-        default_factory=list, description="Up to four texts that end the answer."
-    )
+    stop: Annotated[
+        list[Annotated[Text, Field(min_length=1)]],
+        BeforeValidator(_as_list, json_schema_input_type=str | list[str]),
+        Field(max_length=4),
+    ] = Field(default_factory=list, description="Up to four texts that end the answer.")
     seed: Seed | None = Field(default=None, description="Makes the same request give the same answer.")
     mm_processor_kwargs: MediaOptions = Field(default=MediaOptions(), description="Extra: see its fields.")
     n: Literal[1] = Field(default=1, description="Number of answers; only 1 is served.")

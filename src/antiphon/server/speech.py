@@ -6,8 +6,9 @@ Does not know: voices, sentences, stages.
 
 import asyncio
 from collections.abc import AsyncGenerator
+from typing import Annotated
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
 from antiphon.config.pipeline import PipelineSpec
@@ -51,7 +52,9 @@ def speech_router(context: ServerContext) -> APIRouter:
         return StreamedResponse(_only_audio(pieces), media_type=content_type, headers=headers)
 
     @router.get(f"{_PATH}/{{request_id}}", summary="How a speech request went, by its x-request-id")
-    async def get_outcome(request_id: str) -> Response:
+    async def get_outcome(
+        request_id: Annotated[str, Path(description="The `x-request-id` that the speech request was answered with.")],
+    ) -> Response:
         outcome = await asyncio.to_thread(context.outcomes.find, request_id)
         if outcome is None:
             raise UnknownRequestError(
