@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from antiphon.config.pipeline import ChunkPlan
+from antiphon.connector.arena import ALIGNMENT_BYTES
 from antiphon.connector.base import Connector
 from antiphon.connector.edge_meter import EdgeMeter
 from antiphon.connector.layout import Arrays
@@ -140,7 +141,8 @@ class EdgeCursor:
         """
         while (count := self._due_rows()) is not None:
             if not self._put(connector, count):
-                fewer = self._max_rows(connector.window_bytes)
+                padding_bytes = ALIGNMENT_BYTES * (len(self._form.tensors) + len(self._whole))
+                fewer = self._max_rows(connector.window_bytes - padding_bytes)
                 if fewer >= count or not self._put(connector, fewer):
                     self._is_refused = True
                     return False

@@ -22,8 +22,8 @@ from antiphon.messages.error_info import to_info
 from antiphon.messages.interstage import ChunkFlag, ChunkHeader
 from antiphon.transport.channel import FrameInlet, Outlet
 
-INLINE_BYTES = 16 * 1024
-"""Up to this size a payload rides in the message; a copy there is cheaper than the arena's bookkeeping."""
+INLINE_BYTES = 1024
+"""Up to this size a payload rides in the message: copies through a socket then cost no more than the arena."""
 _MAX_MESSAGE_BYTES = 1024 * 1024
 _MAX_ADDRESS_CHARS = 113  # ipc:// and the longest socket path
 _log = logging.getLogger(__name__)

@@ -204,27 +204,33 @@ class StageLoop:
     def _send(self) -> None:
         """Let go of what waits: at once if there is nothing to do, else when the last time is _GATHER_S ago.
 
-        So a stage whose steps are long sends after each, and one with very short steps many steps' outputs at once.
+        So a stage whose steps are long sends after each, and one with very short steps many steps' outputs at once:
+        what a request has made in them is one chunk.
         """
         self._is_busy = self._engine.has_work()
-        if not self._is_busy:
-            self._inbox.own_unread()
         now_s = time.monotonic()
         if not self._is_busy or now_s - self._sent_s >= _GATHER_S:
             self._sent_s = now_s
+            self._put_rows()
             self._router.send()
             self._connector.flush()
+            self._is_busy = self._engine.has_work()  # requests that waited for room may go on
+        if not self._is_busy:
+            self._inbox.own_unread()
+
+    def _put_rows(self) -> None:
+        """Cut chunks of the rows that are due; a request without room for its rows is not scheduled until it has."""
+        for request_id, is_blocked in self._router.flush().items():
+            request = self._bound[request_id].request
+            if request.is_blocked is not is_blocked:
+                request.is_blocked = is_blocked
+                self._spans.blocked(request_id, is_blocked)
 
     def _route(self, results: list[StepResult]) -> None:
         for result in results:
             bound = self._bound.get(result.request.request_id)
             if bound is not None and not bound.is_done:
                 self._route_one(bound, result.output)
-        for request_id, is_blocked in self._router.flush().items():
-            request = self._bound[request_id].request
-            if request.is_blocked is not is_blocked:
-                request.is_blocked = is_blocked
-                self._spans.blocked(request_id, is_blocked)
         self._inbox.end_step()
 
     def _route_one(self, bound: _Bound, output: StageOutput | AntiphonError) -> None:

@@ -233,8 +233,8 @@ def test_a_failure_drops_what_is_pending_and_ends_the_edge(flag: ChunkFlag, erro
 
 
 def test_a_refused_chunk_is_tried_as_what_the_window_holds_and_the_rest_follows() -> None:
-    """A row is 16 bytes. `refusals` is read from its end: the first put and the third are refused."""
-    connector = RecordingConnector(refusals=[False, True, False, True], window_bytes=100)
+    """A row is 16 bytes in two arrays padded to 64. `refusals` is read from its end: the first and third put fail."""
+    connector = RecordingConnector(refusals=[False, True, False, True], window_bytes=100 + 2 * 64)
     cursor = cursor_of(ChunkPlan(8, 8))
     cursor.append(rows(0, 10), {})
     assert cursor.flush(connector)
@@ -244,6 +244,20 @@ def test_a_refused_chunk_is_tried_as_what_the_window_holds_and_the_rest_follows(
     assert [sent.header.rows for sent in connector.chunks] == [6, 4]
     assert np.concatenate([sent.arrays["id"] for sent in connector.chunks]).tolist() == list(range(10))
     assert [sent.header.flags for sent in connector.chunks] == [0, ChunkFlag.END]
+
+
+def test_what_a_window_holds_is_counted_with_the_padding_of_its_arrays() -> None:
+    """12 rows of 16 bytes are within the window of 200, but two arrays of 96 bytes take 256."""
+    producer = InprocConnector("cursor-producer", arena_bytes=1024, window_bytes=200)
+    producer.startup()
+    others = cursor_of(max_chunk_bytes=producer.max_chunk_bytes)
+    others.append({"id": np.zeros(64, np.int64)}, {})
+    assert others.flush(producer), "half of the arena is for who comes first"
+    cursor = EdgeCursor(EdgeTarget("req-2", 0, "e", "p/0", "ipc://talker", EAGER), 1 << 20)
+    cursor.append(rows(0, 12), {})
+    cursor.flush(producer)
+    assert 0 < cursor.rows_sent < 12
+    producer.close()
 
 
 def test_a_failure_after_a_refusal_sends_no_row_of_the_refused_chunk() -> None:
