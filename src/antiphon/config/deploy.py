@@ -27,6 +27,7 @@ class ServerDeploy:
     """The HTTP side. api_servers processes share one port; limits are per request.
 
     api_key_file: one key a line; "" = none. trusted_proxies: whose X-Forwarded-For is believed.
+    cors_origins: whose web pages may use this server.
     """
 
     host: str = "127.0.0.1"
@@ -34,6 +35,7 @@ class ServerDeploy:
     api_servers: Count = 1
     api_key_file: str = ""
     trusted_proxies: str = ""
+    cors_origins: str = ""
     max_body_mib: Count = 32
     max_audio_s: Seconds = 1800.0
     max_text_chars: Count = 20_000

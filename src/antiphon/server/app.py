@@ -14,6 +14,7 @@ from antiphon.server.auth import KeyGate, KeyRing
 from antiphon.server.callers import AdmissionGate, Callers
 from antiphon.server.chat import chat_router
 from antiphon.server.context import ServerContext
+from antiphon.server.cors import Cors, Origins, Preflight
 from antiphon.server.docs_page import docs_router
 from antiphon.server.drain import Drain, DrainGate
 from antiphon.server.edge import RequestEdge
@@ -33,9 +34,10 @@ from antiphon.server.transcription import transcription_router
 def create_app(client: EngineClient, settings: ServerSettings, drain: Drain) -> FastAPI:
     """The app over `client`, which must be started before the first request comes; `drain` ends its work.
 
-    Layers, outermost first: RequestEdge (id, one answer, counts), KeyGate (401), DrainGate (503),
-    AdmissionGate (503), BodyLimit (413, 408), the routes.
+    Layers, outermost first: Cors (headers), RequestEdge (id, one answer, counts), Preflight (204), KeyGate (401),
+    DrainGate (503), AdmissionGate (503), BodyLimit (413, 408), the routes.
     """
+    origins = Origins(settings.cors_origins)
     metrics = HttpMetrics(client.name, client.counters, drain.num_open)
     catalogue = ModelCatalogue(tuple(dict.fromkeys((client.pipeline.name, *settings.model_aliases))))
     context = ServerContext(client, settings, catalogue, OutcomeLog(client.run_directory, client.name))
@@ -46,7 +48,9 @@ def create_app(client: EngineClient, settings: ServerSettings, drain: Drain) -> 
         redoc_url=None,
         generate_unique_id_function=lambda route: route.name,
         middleware=[
+            *([Middleware(Cors, origins=origins)] if origins else []),
             Middleware(RequestEdge, metrics=metrics, drain=drain),
+            *([Middleware(Preflight, origins=origins)] if origins else []),
             Middleware(KeyGate, keys=KeyRing(settings.api_key_digests)),
             Middleware(DrainGate, drain=drain),
             Middleware(AdmissionGate, callers=Callers(settings.trusted_proxies), client=client),

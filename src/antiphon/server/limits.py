@@ -28,7 +28,7 @@ _OPENAI_NAMES = {
 class ServerSettings:
     """Limits, names and keys of one api-server. `model_aliases` are served beside the pipeline's own name.
 
-    api_key_digests: see KeyRing. trusted_proxies: see Callers.
+    api_key_digests: see KeyRing. trusted_proxies: see Callers. cors_origins: see Origins.
     """
 
     max_body_bytes: int = 32 * _MIB
@@ -44,6 +44,7 @@ class ServerSettings:
     model_aliases: tuple[str, ...] = tuple(name for names in _OPENAI_NAMES.values() for name in names)
     api_key_digests: tuple[str, ...] = ()
     trusted_proxies: str = ""
+    cors_origins: str = ""
 
     @classmethod
     def from_deploy(cls, deploy: ServerDeploy, pipeline: PipelineSpec, api_key_digests: tuple[str, ...] = ()) -> Self:
@@ -64,6 +65,7 @@ class ServerSettings:
             model_aliases=tuple(aliases),
             api_key_digests=api_key_digests,
             trusted_proxies=deploy.trusted_proxies,
+            cors_origins=deploy.cors_origins,
         )
 
 
