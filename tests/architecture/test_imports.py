@@ -67,7 +67,7 @@ ONLY_IN = {
     "starlette": ("antiphon.server",),
     "uvicorn": ("antiphon.server", "antiphon.bench.lanes.bare"),
     "torch": ("antiphon.stage", "antiphon.models", "antiphon.bench.hf_text"),
-    "onnxruntime": ("antiphon.stage", "antiphon.models"),
+    "onnxruntime": ("antiphon.stage", "antiphon.models", "antiphon.server.realtime.vad"),
     "xllamacpp": ("antiphon.stage", "antiphon.models", "antiphon.bench.reference"),
     "faster_whisper": ("antiphon.models",),
     "matplotlib": ("antiphon.monitor.plot", "antiphon.bench.chart"),

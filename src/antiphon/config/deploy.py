@@ -48,6 +48,7 @@ class ServerDeploy:
     client_send_deadline_s: Seconds = 300.0
     websocket_idle_s: Seconds = 600.0
     websocket_max_s: Seconds = 3600.0
+    realtime_max_turn_s: Seconds = 300.0
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from antiphon.server.models import ModelCatalogue, models_router
 from antiphon.server.openapi import DescribedApp
 from antiphon.server.outcomes import OutcomeLog
 from antiphon.server.page.routes import page_router
+from antiphon.server.realtime.route import realtime_router
 from antiphon.server.speech import speech_router
 from antiphon.server.speech_stream import speech_stream_router
 from antiphon.server.transcription import transcription_router
@@ -63,6 +64,7 @@ def create_app(client: EngineClient, settings: ServerSettings, drain: Drain) -> 
         speech_stream_router(context, drain),
         chat_router(context),
         transcription_router(context),
+        realtime_router(context, drain),
         models_router(catalogue, client.pipeline.voices),
         health_router(client, drain),
         metrics_router(metrics),

@@ -18,7 +18,10 @@ from antiphon.server.http_errors import error_response
 _MIB = 1 << 20
 _OPENAI_NAMES = {
     "speech": ("tts-1", "tts-1-hd", "gpt-4o-mini-tts"),
-    "chat": ("gpt-4o-audio-preview", "gpt-4o-mini-audio-preview"),
+    "chat": (
+        *("gpt-4o-audio-preview", "gpt-4o-mini-audio-preview"),
+        *("gpt-realtime", "gpt-realtime-mini", "gpt-4o-realtime-preview", "gpt-4o-mini-realtime-preview"),
+    ),
     "transcription": ("whisper-1", "gpt-4o-transcribe", "gpt-4o-mini-transcribe"),
 }
 """Task -> the model names that OpenAI's clients send for it, some of them without a way to send another."""
@@ -41,6 +44,7 @@ class ServerSettings:
     client_send_deadline_s: float = 300.0
     websocket_idle_s: float = 600.0
     websocket_max_s: float = 3600.0
+    realtime_max_turn_s: float = 300.0
     model_aliases: tuple[str, ...] = tuple(name for names in _OPENAI_NAMES.values() for name in names)
     api_key_digests: tuple[str, ...] = ()
     trusted_proxies: str = ""
@@ -62,6 +66,7 @@ class ServerSettings:
             client_send_deadline_s=deploy.client_send_deadline_s,
             websocket_idle_s=deploy.websocket_idle_s,
             websocket_max_s=deploy.websocket_max_s,
+            realtime_max_turn_s=deploy.realtime_max_turn_s,
             model_aliases=tuple(aliases),
             api_key_digests=api_key_digests,
             trusted_proxies=deploy.trusted_proxies,

@@ -28,6 +28,12 @@ from tests.unit.server.conftest import KERNEL_BYTES, eventually, listening
 pytestmark = pytest.mark.anyio
 
 
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, bool]]:
+    """The event loop of a real api-server: its transports differ from asyncio's."""
+    return "asyncio", {"use_uvloop": True}
+
+
 class Say(ClientEvent):
     words: str
 

@@ -10,11 +10,11 @@ from types import MappingProxyType
 from antiphon.errors import InvalidRequestError
 
 VOICES = ("heart",)
-VOICE_ALIASES: Mapping[str, str] = MappingProxyType(
-    dict.fromkeys(
-        ("alloy", "ash", "ballad", "coral", "echo", "fable", "nova", "onyx", "sage", "shimmer", "verse"), "heart"
-    )
+_OPENAI_NAMES = (
+    *("alloy", "ash", "ballad", "cedar", "coral", "echo", "fable"),
+    *("marin", "nova", "onyx", "sage", "shimmer", "verse"),
 )
+VOICE_ALIASES: Mapping[str, str] = MappingProxyType(dict.fromkeys(_OPENAI_NAMES, "heart"))
 
 
 def resolve_voice(name: str) -> str:

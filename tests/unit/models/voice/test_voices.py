@@ -3,7 +3,7 @@ import pytest
 from antiphon.errors import InvalidRequestError
 from antiphon.models.voice.voices import VOICE_ALIASES, VOICES, resolve_voice
 
-OPENAI_VOICES = ("alloy", "ash", "ballad", "coral", "echo", "fable", "nova", "onyx", "sage", "shimmer", "verse")
+OPENAI_VOICES = ("alloy", "ash", "ballad", "cedar", "coral", "echo", "fable", "marin", "nova", "onyx", "sage", "verse")
 
 
 def test_own_voice_resolves_to_itself() -> None:

@@ -1,0 +1,205 @@
+"""What a realtime session is set to: how it hears, when it answers, how it speaks.
+
+In: the parts of a `session.update` that the client sent. Out: frozen values, and the session as OpenAI's JSON.
+Does not know: events, audio, models.
+"""
+
+from dataclasses import asdict, dataclass, replace
+from typing import TypeVar
+
+from antiphon.config.pipeline import Modality, PipelineSpec
+from antiphon.errors import InvalidRequestError, UnsupportedModalityError
+from antiphon.server.realtime.schema import ResponsePatch, SessionPatch, TranscriptionPatch, TurnPatch
+from antiphon.server.realtime.wire_audio import WireFormat
+
+Json = dict[str, object]
+
+
+@dataclass(frozen=True)
+class TurnDetection:
+    """`turn_detection` of type server_vad."""
+
+    threshold: float = 0.5
+    prefix_padding_ms: int = 300
+    silence_duration_ms: int = 500
+    create_response: bool = True
+    interrupt_response: bool = True
+
+
+@dataclass(frozen=True)
+class Transcription:
+    """What the client hears of its own words."""
+
+    model: str = ""
+    language: str = ""
+    prompt: str = ""
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What the pipeline can do in a session. hears_by_writing: the stage that hears a chat is the one that writes."""
+
+    hears: bool
+    speaks: bool
+    writes: bool
+    hears_by_writing: bool
+    detects_turns: bool
+    voices: tuple[str, ...]
+
+    @classmethod
+    def of(cls, pipeline: PipelineSpec, *, detects_turns: bool) -> "Abilities":
+        """UnsupportedModalityError for a pipeline without a chat."""
+        tasks = {task.name: task for task in pipeline.tasks}
+        if "chat" not in tasks:
+            raise UnsupportedModalityError(f"{pipeline.name} has no chat, so it has no realtime sessions")
+        chat, transcription = tasks["chat"], tasks.get("transcription")
+        writer = transcription.finals.get(Modality.TEXT) if transcription is not None else None
+        hearer = chat.entries.get(Modality.AUDIO)
+        return cls(
+            hears=hearer is not None,
+            speaks=Modality.AUDIO in chat.finals,
+            writes=writer is not None,
+            hears_by_writing=hearer is not None and hearer == writer,
+            detects_turns=detects_turns,
+            voices=tuple(name for voice in pipeline.voices for name in (voice.name, *voice.aliases)),
+        )
+
+
+@dataclass(frozen=True)
+class SessionConfig:
+    """Everything a session can be set to; also, with what a `response.create` says over it, one response."""
+
+    model: str
+    instructions: str = ""
+    speaks: bool = True
+    voice: str = ""
+    speed: float = 1.0
+    input_format: WireFormat = WireFormat.PCM
+    output_format: WireFormat = WireFormat.PCM
+    turns: TurnDetection | None = None
+    transcription: Transcription | None = None
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+
+    @classmethod
+    def default(cls, model: str, abilities: Abilities) -> "SessionConfig":
+        """Of a new session."""
+        turns = TurnDetection() if abilities.hears and abilities.detects_turns else None
+        return cls(model, speaks=abilities.speaks, voice=next(iter(abilities.voices), ""), turns=turns)
+
+    def updated(self, patch: SessionPatch, abilities: Abilities) -> "SessionConfig":
+        """With what the client set; raises InvalidRequestError, and then nothing is set."""
+        config, heard, given = self._answering(patch, abilities, "session"), patch.input, patch.input.model_fields_set
+        if heard.format is not None:
+            config = replace(config, input_format=heard.format.type)
+        if "transcription" in given:
+            config = replace(config, transcription=_transcription(heard.transcription, abilities))
+        if "turn_detection" in given:
+            config = replace(config, turns=_turns(heard.turn_detection, self.turns, abilities))
+        return config
+
+    def overridden(self, patch: ResponsePatch, abilities: Abilities) -> "SessionConfig":
+        """For one response."""
+        return self._answering(patch, abilities, "response")
+
+    def _answering(self, patch: SessionPatch | ResponsePatch, abilities: Abilities, where: str) -> "SessionConfig":
+        output = patch.output
+        if patch.tools:
+            raise InvalidRequestError(f"`{where}.tools`: no tools are called here; send none", param=f"{where}.tools")
+        if "audio" in (patch.output_modalities or ()) and not abilities.speaks:
+            param = f"{where}.output_modalities"
+            raise UnsupportedModalityError(f"`{param}`: this pipeline does not speak", param=param)
+        if output.voice is not None and output.voice not in abilities.voices:
+            param, known = f"{where}.audio.output.voice", ", ".join(abilities.voices)
+            raise InvalidRequestError(f"`{param}`: voice {output.voice[:80]!r} is not one of {known}", param=param)
+        most = patch.max_output_tokens
+        return replace(
+            self,
+            instructions=_or(patch.instructions, self.instructions),
+            speaks=self.speaks if patch.output_modalities is None else "audio" in patch.output_modalities,
+            voice=_or(output.voice, self.voice),
+            speed=_or(output.speed, self.speed),
+            output_format=self.output_format if output.format is None else output.format.type,
+            max_output_tokens=self.max_output_tokens if most is None else None if most == "inf" else most,
+            temperature=self.temperature if patch.temperature is None else patch.temperature,
+        )
+
+    def as_json(self, session_id: str, expires_s: int) -> Json:
+        """The session as the GA shows it."""
+        return {
+            "type": "realtime",
+            "object": "realtime.session",
+            "id": session_id,
+            "model": self.model,
+            "instructions": self.instructions,
+            "output_modalities": self.modalities,
+            "max_output_tokens": self.max_output_tokens or "inf",
+            "temperature": self.temperature,
+            "tools": [],
+            "tool_choice": "auto",
+            "tracing": None,
+            "truncation": "auto",
+            "prompt": None,
+            "include": None,
+            "expires_at": expires_s,
+            "audio": {"input": self._input_json(), "output": {**self.output_json(), "speed": self.speed}},
+        }
+
+    @property
+    def modalities(self) -> list[str]:
+        """`output_modalities`: speech always has its transcript."""
+        return ["audio"] if self.speaks else ["text"]
+
+    def output_json(self) -> Json:
+        """`audio.output` of a response."""
+        return {"format": _format_json(self.output_format), "voice": self.voice or None}
+
+    def _input_json(self) -> Json:
+        turns, transcription = self.turns, self.transcription
+        return {
+            "format": _format_json(self.input_format),
+            "noise_reduction": None,
+            "transcription": None if transcription is None else _without_empty(asdict(transcription)),
+            "turn_detection": None if turns is None else {"type": "server_vad", **asdict(turns)},
+        }
+
+
+_T = TypeVar("_T")
+
+
+def _or(given: _T | None, other: _T) -> _T:
+    return other if given is None else given
+
+
+def _without_empty(fields: Json) -> Json:
+    return {name: value or None for name, value in fields.items()}
+
+
+def _format_json(format: WireFormat) -> Json:
+    return {"type": format.value, **({"rate": format.rate} if format is WireFormat.PCM else {})}
+
+
+def _transcription(patch: TranscriptionPatch | None, abilities: Abilities) -> Transcription | None:
+    if patch is None:
+        return None
+    if not abilities.writes:
+        param = "session.audio.input.transcription"
+        raise UnsupportedModalityError(f"`{param}`: this pipeline writes no speech down", param=param)
+    return Transcription(patch.model or "", patch.language or "", patch.prompt or "")
+
+
+def _turns(patch: TurnPatch | None, before: TurnDetection | None, abilities: Abilities) -> TurnDetection | None:
+    if patch is None:
+        return None
+    if not (abilities.hears and abilities.detects_turns):
+        param = "session.audio.input.turn_detection"
+        why = "package silero-vad is not installed on the server" if abilities.hears else "this pipeline hears no sound"
+        raise UnsupportedModalityError(f"`{param}`: {why}; set it to null", param=param)
+    old = before or TurnDetection()
+    return TurnDetection(
+        threshold=_or(patch.threshold, old.threshold),
+        prefix_padding_ms=_or(patch.prefix_padding_ms, old.prefix_padding_ms),
+        silence_duration_ms=_or(patch.silence_duration_ms, old.silence_duration_ms),
+        create_response=_or(patch.create_response, old.create_response),
+        interrupt_response=_or(patch.interrupt_response, old.interrupt_response),
+    )
