@@ -45,6 +45,9 @@ def speech(name: str, param: str, code: str = "invalid_value", status: int = 400
     return Bad(f"speech: {name}", {"url": SPEECH_PATH, "json": {**SPEECH, **change}}, status, param, code)
 
 
+TOOL = {"type": "function", "function": {"name": "f"}}
+
+
 def chat(name: str, param: str, code: str = "invalid_value", status: int = 400, **change: object) -> Bad:
     return Bad(f"chat: {name}", {"url": CHAT_PATH, "json": {**CHAT, **change}}, status, param, code)
 
@@ -228,6 +231,19 @@ CHATS = (
     chat("an empty stop", "stop[0]", stop=""),
     chat("no answers", "n", n=0),
     chat("answers that are a word", "n", n="two"),
+    chat("a hundred answers", "n", n=100),
+    chat("likeliest tokens without log probabilities", "top_logprobs", top_logprobs=2),
+    chat("a bias without bounds", "logit_bias.5", logit_bias={"5": 1000}),
+    chat("tools that it does not know", "tools", "unsupported_parameter", tools=[TOOL]),
+    chat("a forced call", "tool_choice", tool_choice="required"),
+    chat("the old name of tools", "functions", functions=[{"name": "f"}]),
+    chat("an answer in XML", "response_format.type", response_format={"type": "xml"}),
+    chat(
+        "a schema of which a part would be dropped",
+        "response_format.json_schema.schema.not",
+        response_format={"type": "json_schema", "json_schema": {"schema": {"not": {"type": "string"}}}},
+    ),
+    chat("JSON that does not end", "ignore_eos", response_format={"type": "json_object"}, ignore_eos=True),
     chat("no modalities", "modalities", modalities=[]),
     chat("unknown modality", "modalities[0]", modalities=["smell"]),
     chat("stream that is a number", "stream", stream=7),

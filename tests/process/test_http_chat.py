@@ -2,6 +2,7 @@
 
 import base64
 import io
+import json
 
 import av
 import numpy as np
@@ -63,6 +64,85 @@ def test_stop_ends_the_answer_before_the_stop_text(client):
     stopped = client.chat.completions.create(model="voice", messages=QUESTION, stop=middle, **CALM).choices[0]
     assert stopped.message.content == whole[: whole.index(middle)]
     assert stopped.finish_reason == "stop"
+
+
+def test_a_tiny_top_p_leaves_the_greedy_answer_at_any_temperature(client):
+    greedy = client.chat.completions.create(model="voice", messages=QUESTION, **CALM).choices[0].message.content
+    hot = {"temperature": 2, "max_tokens": 24}
+    same = client.chat.completions.create(model="voice", messages=QUESTION, top_p=0.001, **hot)
+    assert same.choices[0].message.content == greedy
+    free = client.chat.completions.create(
+        model="voice", messages=QUESTION, top_p=1, seed=5, extra_body={"top_k": 0, "min_p": 0}, **hot
+    )
+    assert free.choices[0].message.content != greedy
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_several_answers_have_their_own_words_and_the_usage_of_all(client, stream):
+    asked = {"model": "voice", "messages": QUESTION, "n": 3, "temperature": 1.5, "max_tokens": 12, "seed": 3}
+    texts, reasons = {}, {}
+    if stream:
+        options = {"include_usage": True}
+        for chunk in client.chat.completions.create(stream=True, stream_options=options, **asked):
+            usage = chunk.usage
+            for choice in chunk.choices:
+                texts[choice.index] = texts.get(choice.index, "") + (choice.delta.content or "")
+                reasons[choice.index] = choice.finish_reason
+    else:
+        answer = client.chat.completions.create(**asked)
+        usage = answer.usage
+        for choice in answer.choices:
+            texts[choice.index], reasons[choice.index] = choice.message.content, choice.finish_reason
+    assert sorted(texts) == [0, 1, 2]
+    assert len(set(texts.values())) == 3, "each has a seed of its own"
+    assert set(reasons.values()) <= {"stop", "length"}
+    assert 12 < usage.completion_tokens <= 36
+    assert usage.prompt_tokens < 60, "the prompt is the same for all and counts once"
+
+
+def test_log_probabilities_come_with_the_text_whole_and_streamed(client):
+    asked = {"model": "voice", "messages": QUESTION, "logprobs": True, "top_logprobs": 3, **CALM}
+    whole = client.chat.completions.create(**asked).choices[0]
+    told = whole.logprobs.content
+    assert "".join(entry.token for entry in told) == whole.message.content
+    assert all(entry.logprob <= 0 and len(entry.top_logprobs) == 3 for entry in told)
+    streamed = [
+        entry
+        for chunk in client.chat.completions.create(stream=True, **asked)
+        if chunk.choices[0].logprobs
+        for entry in chunk.choices[0].logprobs.content
+    ]
+    assert [entry.token for entry in streamed] == [entry.token for entry in told]
+
+
+def test_an_answer_in_json_fits_the_schema(client):
+    schema = {
+        "type": "object",
+        "properties": {"colours": {"type": "array", "items": {"type": "string", "maxLength": 9}, "maxItems": 3}},
+        "required": ["colours"],
+        "additionalProperties": False,
+    }
+    answer = client.chat.completions.create(
+        model="voice",
+        messages=QUESTION,
+        temperature=0,
+        max_tokens=80,
+        response_format={"type": "json_schema", "json_schema": {"name": "colours", "schema": schema}},
+    )
+    colours = json.loads(answer.choices[0].message.content)["colours"]
+    assert all(isinstance(colour, str) and len(colour) <= 9 for colour in colours)
+
+
+def test_what_follows_a_stop_text_is_neither_written_nor_spoken(client):
+    spoken = {"modalities": ["text", "audio"], "audio": {"voice": "alloy", "format": "pcm16"}, "model": "voice"}
+    whole = client.chat.completions.create(messages=QUESTION, **spoken, **CALM).choices[0].message
+    first, second = whole.content.split()[2:4]
+    cut = client.chat.completions.create(messages=QUESTION, stop=[f"{first} {second}"], **spoken, **CALM).choices[0]
+    assert cut.message.content == whole.content[: whole.content.index(f"{first} {second}")], "a stop of several tokens"
+    assert cut.finish_reason == "stop"
+    assert cut.message.audio.transcript == cut.message.content
+    shown = len(cut.message.content) / len(whole.content)
+    assert len(cut.message.audio.data) < (shown + 0.3) * len(whole.audio.data)
 
 
 @pytest.mark.parametrize("format", ["wav", "mp3", "flac", "opus", "pcm16"])

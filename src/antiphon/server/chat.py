@@ -10,19 +10,18 @@ from collections.abc import AsyncGenerator
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from antiphon.client.output_stream import OutputStream
 from antiphon.config.pipeline import Modality
-from antiphon.messages.client import AudioChunk, OutputEnd, TextDelta
+from antiphon.server.answer_streams import AnswerStreams
 from antiphon.server.callers import client_of
-from antiphon.server.chat_answer import AnswerHead, ChunkWriter, Json, completion
+from antiphon.server.chat_answer import AnswerHead, Json, completion, usage_event
+from antiphon.server.chat_choice import StreamedChoice, WholeChoice
 from antiphon.server.chat_input import chat_input, has_media
+from antiphon.server.chat_schema import ChatRequest
 from antiphon.server.context import ServerContext
 from antiphon.server.edge import clock_of, request_id_of
 from antiphon.server.http_errors import json_response
 from antiphon.server.request_clock import RequestClock
-from antiphon.server.response_audio import ResponseAudio, encode_answer
-from antiphon.server.schema import ChatRequest
-from antiphon.server.sse import DONE, Base64Pieces, event_stream
+from antiphon.server.sse import DONE, event_stream
 from antiphon.server.streaming import run_until_disconnect
 
 
@@ -42,13 +41,15 @@ def chat_router(context: ServerContext) -> APIRouter:
     return router
 
 
-async def _submit(context: ServerContext, body: ChatRequest, head: AnswerHead, *, is_whole: bool) -> OutputStream:
+async def _submit(context: ServerContext, body: ChatRequest, head: AnswerHead, *, is_whole: bool) -> AnswerStreams:
     taken = frozenset(context.client.pipeline.task("chat").entries)
     if has_media(body):
-        conversation = await asyncio.to_thread(chat_input, body, context.settings, taken)
+        chat = await asyncio.to_thread(chat_input, body, context.settings, taken)
     else:
-        conversation = chat_input(body, context.settings, taken)
-    return await context.client.submit(conversation, request_id=head.request_id, is_whole=is_whole, client=head.client)
+        chat = chat_input(body, context.settings, taken)
+    return await AnswerStreams.submit(
+        context.client, chat, body.n, head.request_id, is_whole=is_whole, caller=head.client
+    )
 
 
 def _text_stage(context: ServerContext) -> str:
@@ -57,69 +58,40 @@ def _text_stage(context: ServerContext) -> str:
 
 
 async def _whole(context: ServerContext, body: ChatRequest, head: AnswerHead, clock: RequestClock) -> Json:
-    text_stage = _text_stage(context)
-    texts: list[str] = []
-    chunks: list[AudioChunk] = []
-    end = OutputEnd()
-    async with await _submit(context, body, head, is_whole=True) as stream:
-        async for message in stream:
-            match message.output:
-                case TextDelta(text=text):
-                    texts.append(text)
-                case AudioChunk() as chunk:
-                    clock.saw_audio(chunk)
-                    chunks.append(chunk)
-                case OutputEnd() as last if message.stage == text_stage:
-                    end = last
-                case _:
-                    pass  # another stage's end
-    written = "".join(texts)
-    audio = await encode_answer(chunks, body.audio_format, written) if body.audio_out else None
-    clock.complete(end.usage.num_output_tokens)
-    return completion(head, written, audio, end)
+    choices = [WholeChoice(index, body, head, _text_stage(context)) for index in range(body.n)]
+    async with await _submit(context, body, head, is_whole=True) as streams:
+        while streams.num_open:
+            for index, messages in await streams.take():
+                choices[index].add(messages, clock if index == 0 else None)
+    rows = [await choice.row() for choice in choices]
+    clock.complete(choices[0].end.usage.num_output_tokens)
+    return completion(head, rows, [choice.end for choice in choices])
 
 
 async def _events(
     context: ServerContext, body: ChatRequest, head: AnswerHead, clock: RequestClock
 ) -> AsyncGenerator[bytes, None]:
-    """Role, deltas of text and audio as they come, the finish reason, the usage if asked for, [DONE].
+    """Roles, deltas of text and audio as they come, the finish reasons, the usage if asked for, [DONE].
 
-    Events of what has come at once leave at once. The role is held back until a stage has said something: until
-    then a failure can still be an HTTP error.
+    Events of what has come at once leave at once. The roles are held back until a stage has said something: until
+    then a failure can still be an HTTP error. The clock is that of the first answer.
     """
-    text_stage, end = _text_stage(context), OutputEnd()
-    include_usage = body.stream_options.include_usage
-    writer = ChunkWriter(head, audio_out=body.audio_out, include_usage=include_usage)
-    audio = ResponseAudio(body.audio_format, head.request_id, context.client.trace)
-    joiner = Base64Pieces()
-    written = [writer.role()]
-    async with await _submit(context, body, head, is_whole=False) as stream:
-        while messages := await stream.take():
-            for message in messages:
-                match message.output:
-                    case TextDelta(text=text):
-                        clock.saw_text()
-                        written.append(writer.text(text))
-                    case AudioChunk() as chunk:
-                        clock.saw_audio(chunk)
-                        if encoded := joiner.encode(await audio.encode(chunk)):
-                            clock.sent_audio()
-                            written.append(writer.audio(encoded))
-                    case OutputEnd() as last if message.stage == text_stage:
-                        end = last
-                    case _:
-                        pass  # another stage's end
-            if written:
+    text_stage, trace = _text_stage(context), context.client.trace
+    choices = [
+        StreamedChoice(index, body, head, text_stage, clock if index == 0 else None, trace) for index in range(body.n)
+    ]
+    written = [choice.writer.role() for choice in choices]
+    async with await _submit(context, body, head, is_whole=False) as streams:
+        while streams.num_open:
+            for index, messages in await streams.take():
+                if messages:
+                    await choices[index].write(messages, written)
+                else:
+                    await choices[index].finish(written)
+            if written and streams.num_open:
                 yield b"".join(written)
                 written.clear()
-        if body.audio_out:
-            rest = joiner.encode(await audio.finish()) + joiner.finish()
-            if rest:
-                clock.sent_audio()
-                written.append(writer.audio(rest))
-            written.append(writer.audio_end())
-    clock.complete(end.usage.num_output_tokens)
-    written.append(writer.finish(end.finish_reason))
-    if include_usage:
-        written.append(writer.usage(end))
+    clock.complete(choices[0].end.usage.num_output_tokens)
+    if body.stream_options.include_usage:
+        written.append(usage_event(head, [choice.end for choice in choices]))
     yield b"".join([*written, DONE])

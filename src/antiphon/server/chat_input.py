@@ -13,12 +13,13 @@ import msgspec
 from antiphon.config.pipeline import Modality
 from antiphon.errors import InvalidRequestError, RequestError, UnsupportedModalityError
 from antiphon.messages.params import SamplingParams
-from antiphon.messages.tasks import ChatInput, ChatMessage, ChatPart, Picture, Sound, Video
+from antiphon.messages.tasks import ChatInput, ChatMessage, ChatPart, Picture, Sound, ToolCall, Video
 from antiphon.server.audio_decode import decode_audio
+from antiphon.server.chat_schema import ChatRequest, ContentPart, DataUrl, InputAudio, RequestMessage
 from antiphon.server.data_url import base64_bytes, data_url_bytes, is_data_url
+from antiphon.server.json_schema import check_schema
 from antiphon.server.limits import ServerSettings
 from antiphon.server.media_decode import VideoLimits, decode_picture, decode_video
-from antiphon.server.schema import ChatRequest, ContentPart, DataUrl, InputAudio, RequestMessage
 
 _Field = TypeVar("_Field", InputAudio, DataUrl)
 _MODALITY = {"input_audio": Modality.AUDIO, "image_url": Modality.IMAGE, "video_url": Modality.VIDEO}
@@ -43,6 +44,8 @@ def chat_input(body: ChatRequest, settings: ServerSettings, taken: frozenset[Mod
         voice=body.audio.voice,
         speed=body.audio.speed,
         use_audio_in_video=body.mm_processor_kwargs.use_audio_in_video,
+        json_schema=_json_schema(body),
+        tools=() if body.tool_choice == "none" else tuple(tool.document() for tool in body.tools),
     )
 
 
@@ -53,6 +56,8 @@ def has_media(body: ChatRequest) -> bool:
 
 def _check(body: ChatRequest, taken: frozenset[Modality]) -> None:
     """What can be refused before anything is decoded."""
+    if body.top_logprobs is not None and not body.logprobs:
+        raise InvalidRequestError("`top_logprobs` needs `logprobs: true`", param="top_logprobs")
     for index, message in enumerate(body.messages):
         where = f"messages[{index}]"
         if message.audio is not None and not message.content:
@@ -60,7 +65,7 @@ def _check(body: ChatRequest, taken: frozenset[Modality]) -> None:
                 f"`{where}.audio`: this server keeps no audio of earlier answers; send its transcript as `content`",
                 param=f"{where}.audio",
             )
-        if message.role == "user" and not message.content:
+        if message.role in ("user", "tool") and not message.content:
             raise InvalidRequestError(f"`{where}.content` is required", param=f"{where}.content", code="missing_field")
         for number, part in enumerate(message.content):
             modality = _MODALITY.get(part.type, Modality.TEXT)
@@ -79,14 +84,35 @@ def _sampling(body: ChatRequest) -> SamplingParams:
         "min_p": body.min_p,
         "repetition_penalty": body.repetition_penalty,
         "seed": body.seed,
+        "logprobs": (body.top_logprobs or 0) if body.logprobs else None,
+        "presence_penalty": body.presence_penalty,
+        "frequency_penalty": body.frequency_penalty,
+        "logit_bias": tuple(body.logit_bias.items()),
     }
     named = {name: value for name, value in given.items() if value is not None}
     return msgspec.structs.replace(SamplingParams(), stop=tuple(body.stop), ignore_eos=body.ignore_eos, **named)
 
 
+def _json_schema(body: ChatRequest) -> str:
+    """The schema that the answer shall fit as JSON, or ""."""
+    wanted = body.response_format
+    if wanted is None or wanted.type == "text":
+        return ""
+    if wanted.type == "json_object":
+        return '{"type":"object"}'
+    param = "response_format.json_schema.schema"
+    schema = None if wanted.json_schema is None else wanted.json_schema.json_schema
+    if schema is None:
+        raise InvalidRequestError(f"`{param}` is required", param=param, code="missing_field")
+    check_schema(schema, param)
+    return msgspec.json.encode(schema).decode()
+
+
 def _message(message: RequestMessage, where: str, reader: "_PartReader") -> ChatMessage:
     parts = tuple(reader.read(part, f"{where}.content[{index}]") for index, part in enumerate(message.content))
-    return ChatMessage("system" if message.role == "developer" else message.role, parts)
+    calls = tuple(ToolCall(call.id, call.function.name, call.function.arguments) for call in message.tool_calls)
+    role = "system" if message.role == "developer" else message.role
+    return ChatMessage(role, parts, tool_calls=calls, tool_call_id=message.tool_call_id)
 
 
 class _PartReader:

@@ -70,11 +70,13 @@ def end(stage: str, *, finish_reason: str = "stop", usage: Usage | None = None) 
 class ScriptedClient:
     """Stands in for the EngineClient: each request gets a real OutputStream that holds `script`, then `failure`.
 
-    With neither an end in the script nor a failure the stream stays open, as that of a busy stage.
+    `refusal` is for those that come after `num_admitted`. With neither an end in the script nor a failure the stream
+    stays open, as that of a busy stage.
     """
 
     script: list[StageMessage] = field(default_factory=list)
     refusal: AntiphonError | None = None
+    num_admitted: int = 0
     full: AntiphonError | None = None
     failure: AntiphonError | None = None
     live: dict[str, int] = field(default_factory=lambda: {"listener": 1, "thinker": 1, "code2wav": 1})
@@ -100,7 +102,7 @@ class ScriptedClient:
         self, task_input: TaskInput, *, request_id: str, is_whole: bool = False, client: str = ""
     ) -> OutputStream:
         self.clients.append(client)
-        if self.refusal is not None:
+        if self.refusal is not None and len(self.inputs) >= self.num_admitted:
             raise self.refusal
         self.inputs.append(task_input)
         self.request_ids.append(request_id)

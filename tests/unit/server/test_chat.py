@@ -9,9 +9,11 @@ import av
 import numpy as np
 import pytest
 
-from antiphon.errors import InvalidRequestError, StageError
-from antiphon.messages.client import Usage
+from antiphon.client.output_stream import StageMessage
+from antiphon.errors import InvalidRequestError, OverloadedError, StageError
+from antiphon.messages.client import OutputEnd, TextDelta, TokenChance, TokenLogprob, Usage
 from antiphon.messages.params import SamplingParams
+from antiphon.messages.tasks import ToolCall
 from tests.unit.server.conftest import RawExchange, audio, end, events, text, tone
 from tests.unit.server.media_files import wav
 
@@ -198,6 +200,165 @@ async def test_roles_and_parts_become_turns(http, client):
 
 
 USER = {"role": "user", "content": "Hi."}
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
+
+
+async def test_options_reach_the_runtime(http, client):
+    client.script = TEXT_ONLY
+    wishes = {
+        "presence_penalty": 0.5,
+        "frequency_penalty": -0.5,
+        "logit_bias": {"7": -100, "9": 1.5},
+        "logprobs": True,
+        "response_format": {"type": "json_object"},
+        "tools": [TOOL],
+        "functions": [],
+        "stream_options": None,
+        "user": "somebody",
+        "store": False,
+        "metadata": {"a": "b"},
+        "parallel_tool_calls": True,
+    }
+    assert (await http.post(PATH, json={**BODY, **wishes})).status_code == 200
+    (chat,) = client.inputs
+    assert (chat.sampling.presence_penalty, chat.sampling.frequency_penalty) == (0.5, -0.5)
+    assert (chat.sampling.logit_bias, chat.sampling.logprobs) == (((7, -100.0), (9, 1.5)), 0)
+    assert json.loads(chat.json_schema) == {"type": "object"}
+    assert [json.loads(tool) for tool in chat.tools] == [TOOL]
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    wishes = {"tools": [TOOL], "tool_choice": "none", "response_format": {"type": "json_schema"}}
+    wishes["response_format"]["json_schema"] = {"name": "a", "strict": True, "schema": schema}
+    assert (await http.post(PATH, json={**BODY, **wishes})).status_code == 200
+    assert (json.loads(client.inputs[1].json_schema), client.inputs[1].tools) == (schema, ())
+
+
+async def test_calls_and_results_of_tools_become_turns(http, client):
+    client.script = TEXT_ONLY
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+    messages = [
+        USER,
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "5"},
+    ]
+    assert (await http.post(PATH, json={**BODY, "messages": messages})).status_code == 200
+    _, called, result = client.inputs[0].messages
+    assert (called.text, called.tool_calls) == ("", (ToolCall("c1", "f", '{"a": 1}'),))
+    assert (result.role, result.text, result.tool_call_id) == ("tool", "5", "c1")
+
+
+HEL = TokenChance("Hel", b"Hel", -0.5)
+LOGPROBS = (
+    TokenLogprob(HEL, (HEL, TokenChance("\ufffd", b"\xf0", -2))),
+    TokenLogprob(TokenChance("lo.", b"lo.", float("-inf"))),
+)
+LOGPROB_ROWS = [
+    {
+        "token": "Hel",
+        "logprob": -0.5,
+        "bytes": [72, 101, 108],
+        "top_logprobs": [
+            {"token": "Hel", "logprob": -0.5, "bytes": [72, 101, 108]},
+            {"token": "\ufffd", "logprob": -2, "bytes": [240]},
+        ],
+    },
+    {"token": "lo.", "logprob": -9999.0, "bytes": [108, 111, 46], "top_logprobs": []},
+]
+
+
+async def test_log_probabilities_are_told_as_openai_lists_them(http, client):
+    client.script = [
+        StageMessage("thinker", TextDelta("Hel", LOGPROBS[:1])),
+        StageMessage("thinker", TextDelta("lo.", LOGPROBS[1:])),
+        end("thinker"),
+    ]
+    asked = {**BODY, "logprobs": True, "top_logprobs": 2}
+    (choice,) = (await http.post(PATH, json=asked)).json()["choices"]
+    assert choice["logprobs"]["content"] == LOGPROB_ROWS
+    assert client.inputs[0].sampling.logprobs == 2
+    chunks = events((await http.post(PATH, json={**asked, "stream": True})).text)
+    told = [chunk["choices"][0]["logprobs"] for chunk in chunks]
+    assert [entry["content"] for entry in told if entry] == [LOGPROB_ROWS[:1], LOGPROB_ROWS[1:]]
+    texts = [chunk["choices"][0]["delta"].get("content") for chunk in chunks]
+    assert [text for text in texts if text] == ["Hel", "lo."]
+
+
+async def test_several_answers_are_requests_of_their_own_with_derived_seeds(http, client):
+    client.script = TEXT_ONLY
+    answer = (await http.post(PATH, json={**BODY, "n": 3, "seed": 2**32 - 1})).json()
+    assert [(choice["index"], choice["message"]["content"]) for choice in answer["choices"]] == [
+        (0, "Hello."),
+        (1, "Hello."),
+        (2, "Hello."),
+    ]
+    assert answer["usage"] == {"prompt_tokens": 9, "completion_tokens": 6, "total_tokens": 15}
+    assert [chat.sampling.seed for chat in client.inputs] == [2**32 - 1, 0, 1]
+    first = client.request_ids[0]
+    assert client.request_ids == [first, f"{first}.1", f"{first}.2"]
+
+
+async def test_several_streams_are_interleaved_as_they_come(app, client):
+    body = {**BODY, "n": 2, "stream": True, "stream_options": {"include_usage": True}}
+    exchange = RawExchange(app, PATH, json.dumps(body).encode())
+    running = asyncio.create_task(exchange.run())
+    while len(client.streams) < 2:
+        await asyncio.sleep(0)
+    first, second = client.streams
+    for stream in client.streams:
+        stream.accept(("thinker",))
+    said = []
+    for stream, word in ((second, "b1"), (first, "a1"), (second, "b2")):
+        stream.push("thinker", TextDelta(word))
+        while word.encode() not in exchange.body_sent:
+            await asyncio.sleep(0)
+    second.push("thinker", OutputEnd("stop", Usage(9, 2)))
+    while b'"stop"' not in exchange.body_sent:
+        await asyncio.sleep(0)
+    first.push("thinker", TextDelta("a2"))
+    first.push("thinker", OutputEnd("length", Usage(9, 5)))
+    await running
+    *chunks, usage = events(exchange.body_sent.decode())
+    for chunk in chunks:
+        (choice,) = chunk["choices"]
+        said.append((choice["index"], choice["delta"].get("content", choice["finish_reason"])))
+    assert said == [(0, ""), (1, ""), (1, "b1"), (0, "a1"), (1, "b2"), (1, "stop"), (0, "a2"), (0, "length")]
+    assert (usage["choices"], usage["usage"]["completion_tokens"]) == ([], 7)
+    assert exchange.body_sent.endswith(b"data: [DONE]\n\n")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_hanging_up_aborts_every_answer(app, client, stream):
+    client.script = [text("Hel")]
+    exchange = RawExchange(app, PATH, json.dumps({**BODY, "n": 3, "stream": stream}).encode())
+    running = asyncio.create_task(exchange.run())
+    while len(client.streams) < 3:
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    exchange.hung_up.set()
+    await running
+    assert sorted(client.aborted) == sorted(client.request_ids)
+    assert len(client.aborted) == 3
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_one_answer_is_refused_with_ends_the_others(http, client, stream):
+    client.script, client.num_admitted = [text("Hel")], 2
+    client.refusal = OverloadedError("full", retry_after_s=3)
+    answer = await http.post(PATH, json={**BODY, "n": 3, "stream": stream})
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "3")
+    assert sorted(client.aborted) == sorted(client.request_ids)
+    assert len(client.aborted) == 2
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_one_answer_fails_with_ends_the_others(app, client, stream):
+    exchange = RawExchange(app, PATH, json.dumps({**BODY, "n": 2, "stream": stream}).encode())
+    running = asyncio.create_task(exchange.run())
+    while len(client.streams) < 2:
+        await asyncio.sleep(0)
+    client.streams[1].fail(StageError("thinker/0 failed"))
+    await running
+    assert exchange.status == 500
+    assert client.aborted == client.request_ids[:1]
 
 
 @pytest.mark.parametrize(
@@ -217,7 +378,26 @@ USER = {"role": "user", "content": "Hi."}
         ),
         ({"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "messages[0].content[0].input_audio"),
         ({"messages": [USER, {"role": "assistant", "audio": {"id": "audio-1"}}, USER]}, "messages[1].audio"),
-        ({"n": 2}, "n"),
+        ({"n": 0}, "n"),
+        ({"n": 9}, "n"),
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ({"presence_penalty": 2.1}, "presence_penalty"),
+        ({"frequency_penalty": -2.1}, "frequency_penalty"),
+        ({"logit_bias": {"5": 101}}, "logit_bias.5"),
+        ({"functions": [{"name": "f"}]}, "functions"),
+        ({"reasoning_effort": "high"}, "reasoning_effort"),
+        ({"min_tokens": 5}, "min_tokens"),
+        ({"tools": [TOOL], "tool_choice": "required"}, "tool_choice"),
+        ({"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
+        ({"tools": [{"type": "function", "function": {"name": "two words"}}]}, "tools[0].function.name"),
+        ({"messages": [USER, {"role": "tool", "tool_call_id": "c1"}]}, "messages[1].content"),
+        ({"response_format": {"type": "xml"}}, "response_format.type"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema.schema"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": {"uniqueItems": True}}}},
+            "response_format.json_schema.schema.uniqueItems",
+        ),
         ({"temperature": 2.5}, "temperature"),
         ({"top_p": -0.1}, "top_p"),
         ({"max_tokens": 0}, "max_tokens"),

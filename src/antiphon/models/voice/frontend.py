@@ -66,6 +66,10 @@ class VoiceFrontend:
         self._check_text("".join(message.text for message in chat.messages), "messages", allow_blank=True)
         for text in (*chat.sampling.stop, *(message.role for message in chat.messages)):
             _check_unicode(text, "stop" if text in chat.sampling.stop else "messages")
+        self._check_text("".join(chat.tools), "tools", allow_blank=True)
+        self._check_text(chat.json_schema, "response_format", allow_blank=True)
+        calls = (call for message in chat.messages for call in message.tool_calls)
+        self._check_text("".join(call.arguments for call in calls), "messages", allow_blank=True)
         speech = _speech_params(chat.voice, chat.speed, chat.sampling.seed) if chat.audio_out else SpeechParams()
         params = RequestParams(sampling=chat.sampling, speech=speech)
         outputs = TEXT | AUDIO if chat.audio_out else TEXT

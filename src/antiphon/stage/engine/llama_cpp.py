@@ -142,7 +142,7 @@ class _Job:
     def on_event(self, event: _Event) -> None:
         """Take in one event of llama.cpp."""
         if "error" in event:
-            self.error = _as_error(self.request.request_id, event["error"])
+            self.error = self._as_error(event["error"])
         for choice in event.get("choices", ()):
             text, logprobs = choice["delta"].get("content") or "", self._logprobs(choice)
             if text or logprobs:
@@ -161,6 +161,16 @@ class _Job:
             for logprob in logprobs:
                 self.held.push(logprob, len(logprob.token.data))
         return text, self.held.release(len(text.encode()) if self.body.get("logprobs") else 0, is_last=is_over)
+
+    @property
+    def param(self) -> str:
+        """What llama.cpp's complaints about the request are most likely about."""
+        return "response_format" if "response_format" in self.body else "messages"
+
+    def _as_error(self, error: _Error) -> AntiphonError:
+        message = f"{self.request.request_id}: {error['message']}"
+        is_clients = 400 <= error["code"] < 500
+        return InvalidRequestError(message, param=self.param) if is_clients else StageError(message)
 
     def _logprobs(self, choice: _Choice) -> tuple[TokenLogprob, ...]:
         num_best = self.request.params.sampling.logprobs
@@ -317,8 +327,7 @@ class LlamaCppEngine:
         try:
             self._server.handle_chat_completions(job.body, on_event)
         except ValueError as error:
-            param = "response_format" if "response_format" in job.body else "messages"
-            job.error = InvalidRequestError(f"{job.request.request_id}: {error}", param=param)
+            job.error = InvalidRequestError(f"{job.request.request_id}: {error}", param=job.param)
         except RuntimeError as error:
             job.error = StageError(f"{job.request.request_id}: llama.cpp failed: {error}")
         job.is_over = True
@@ -363,9 +372,3 @@ def _chance(entry: _Chance) -> TokenChance:
     """llama.cpp leaves part of a character out of the text, and writes null for a probability of 0."""
     logprob = entry["logprob"]
     return TokenChance(entry["token"], bytes(entry["bytes"]), _LEAST_LOGPROB if logprob is None else logprob)
-
-
-def _as_error(request_id: str, error: _Error) -> AntiphonError:
-    message = f"{request_id}: {error['message']}"
-    is_clients = 400 <= error["code"] < 500
-    return InvalidRequestError(message, param="messages") if is_clients else StageError(message)
