@@ -38,13 +38,17 @@ _MODULUS = 30_011  # values fit an int16 sample
 
 
 class Fault(StrEnum):
-    """What a stage does to a request: nothing, its model raises, it makes what it may not, rows again, or no more."""
+    """What a stage does to a request: nothing, its model raises, it makes what it may not, rows again, or no more.
+
+    STALL: it makes FAULT_ROW rows and then no more.
+    """
 
     EMPTY = "empty"
     RAISE = "raise"
     UNDECLARED = "undeclared"
     REPLAY = "replay"
     HOLD = "hold"
+    STALL = "stall"
 
 
 def pipeline(name: str, edges: tuple[tuple[str, str], ...], finals: dict[Modality, str]) -> PipelineSpec:
@@ -154,6 +158,8 @@ class RowModel:
             if "row" in arrays:
                 self._hear(slot, producer, arrays["row"])
         if self.faults.get(name) is Fault.HOLD:
+            return StageOutput()
+        if self.faults.get(name) is Fault.STALL and len(state.made) >= FAULT_ROW:
             return StageOutput()
         if self.faults.get(name) is Fault.EMPTY:
             state.is_emptied = True

@@ -149,6 +149,7 @@ class Replica:
             spans=StageSpans(NoTrace(), spec.engine),
             on_joined=lambda: None,
             drain_s=PATIENCE_S,
+            turn_s=0.0,
         )
         self.control.startup()
         self.connector.startup()

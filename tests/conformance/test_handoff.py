@@ -175,7 +175,7 @@ async def until_handed_off(server: SmallServer) -> str:
     server.paused |= set(server.replicas) - {entry.name}
     name = await server.submit(VALUES)
     await server.until(
-        lambda: bool(entry.connector.statistics().num_chunks_put or entry.said(name)), "the first stage has sent"
+        lambda: bool(entry.connector.statistics().num_chunks_put or entry.outputs_of(name)), "the first stage has sent"
     )
     return name
 

@@ -169,11 +169,10 @@ class _Side:
         outputs = frozenset({Modality.TEXT, Modality.AUDIO})
         submit = SubmitRequest(request_id, "api-server/0", "chat", frozenset({Modality.TEXT}), outputs, RequestParams())
         self._outlet.send(self._address, submit)
-        said = [(stage, kind) for kind in (StageEventKind.FIRST_OUTPUT, StageEventKind.RELEASED) for stage in STAGES]
-        for tick, (stage, kind) in enumerate(said):
+        for tick, stage in enumerate(STAGES):
             if tick == len(script):
                 script.append([])
-            script[tick].append(StageEvent(request_id, 0, replica_id(stage, 0), kind))
+            script[tick].append(StageEvent(request_id, 0, replica_id(stage, 0), StageEventKind.RELEASED))
 
 
 def _orchestrator() -> Orchestrator:

@@ -21,6 +21,7 @@ from antiphon.messages.client import (
     OutputEnd,
     Segment,
     TextDelta,
+    TokenDelta,
 )
 
 
@@ -32,6 +33,7 @@ class StageMessage(msgspec.Struct, frozen=True, gc=False):
 
 
 _SMALL_BYTES = 64
+_TOKEN_BYTES = 8
 _MAX_TAKEN_BYTES = 16 << 10
 """Outputs that are taken at once: what is made of them waits in one piece for a client that reads slowly."""
 
@@ -225,8 +227,14 @@ class OutputStream:
 
 
 def _size_bytes(output: ClientData | OutputEnd) -> int:
-    if isinstance(output, TextDelta | Segment):
-        return len(output.text) + _SMALL_BYTES
-    if isinstance(output, AudioChunk):
-        return len(output.pcm)
-    return len(output.pixels) if isinstance(output, ImageOutput) else _SMALL_BYTES
+    match output:
+        case TextDelta() | Segment():
+            return len(output.text) + _SMALL_BYTES
+        case AudioChunk():
+            return len(output.pcm)
+        case ImageOutput():
+            return len(output.pixels)
+        case TokenDelta():
+            return _TOKEN_BYTES * len(output.token_ids) + _SMALL_BYTES
+        case _:
+            return _SMALL_BYTES

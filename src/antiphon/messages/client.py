@@ -5,6 +5,8 @@ Does not know: HTTP, SSE, audio containers, or the stages between.
 They refer to values only, so the garbage collector need not look at them (gc=False): thousands may wait for a client.
 """
 
+from itertools import chain, groupby
+
 import msgspec
 
 from antiphon.config.pipeline import ClientKind
@@ -117,7 +119,7 @@ class Addressed(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class ClientFrame(msgspec.Struct, frozen=True, gc=False):
-    """What a replica sends an api-server at once: all outputs of a step for it, or of several very short steps.
+    """What a replica sends an api-server at once: all outputs of a turn of its loop, one step or several short ones.
 
     num_sent: outputs the replica has put on this lane for this api-server so far, with these. sent_s: monotonic time.
     """
@@ -135,6 +137,22 @@ _TYPES: dict[ClientKind, tuple[type[ClientData], ...]] = {
     ClientKind.IMAGE: (ImageOutput,),
     ClientKind.RAW: (RawRows,),
 }
+
+
+def joined(outputs: list[ClientOutput]) -> list[ClientOutput]:
+    """The same outputs of one request, with text deltas in a row as one, and token deltas in a row as one."""
+    if len(outputs) == 1:
+        return outputs
+    joined: list[ClientOutput] = []
+    for kind, group in groupby(outputs, type):
+        if kind is TextDelta:
+            joined.append(TextDelta("".join([each.text for each in group if isinstance(each, TextDelta)])))
+        elif kind is TokenDelta:
+            deltas = [each.token_ids for each in group if isinstance(each, TokenDelta)]
+            joined.append(TokenDelta(list(chain.from_iterable(deltas))))
+        else:
+            joined += group
+    return joined
 
 
 def types_of(kinds: frozenset[ClientKind]) -> frozenset[type[ClientData]]:

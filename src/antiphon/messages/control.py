@@ -128,12 +128,11 @@ class StopRequest(msgspec.Struct, frozen=True, tag="stop"):
 
 
 class StageEventKind(StrEnum):
-    """FIRST_OUTPUT: the stage's first output of the request. FAILED: the stage failed it; `error` says why.
+    """FAILED: the stage failed the request; `error` says why.
 
     RELEASED: its part is over, and no consumer holds a chunk of it: this replica holds nothing of it any more.
     """
 
-    FIRST_OUTPUT = "first_output"
     FAILED = "failed"
     RELEASED = "released"
 

@@ -36,7 +36,8 @@ from antiphon.transport.channel import Inlet, Outlet, Poller
 
 log = logging.getLogger(__name__)
 _IDLE_WAIT_S = 0.2
-_GATHER_S = 0.0005
+_TURN_S = 0.0005
+"""Steps that are shorter share a turn: what they make leaves together, and between them nobody looks at sockets."""
 _LOOK_S = 0.02
 
 
@@ -45,13 +46,15 @@ class _Bound:
     """A request that is bound to this replica and not released."""
 
     request: StageRequest
-    reported_output: bool = False
-    reported_queue: bool = False
+    has_begun: bool = False
     is_done: bool = False
 
 
 class StageLoop:
-    """Owns the requests bound to this replica, from StartRequest until `released` is said."""
+    """Owns the requests bound to this replica, from StartRequest until `released` is said.
+
+    turn_s: steps that begin within that time of a turn's begin belong to it; the first always does.
+    """
 
     def __init__(
         self,
@@ -70,6 +73,7 @@ class StageLoop:
         spans: StageSpans,
         on_joined: Callable[[], None],
         drain_s: float,
+        turn_s: float = _TURN_S,
     ) -> None:
         self._replica = replica
         self._spec = spec
@@ -87,10 +91,11 @@ class StageLoop:
         self._bound: dict[str, _Bound] = {}
         self._poller = Poller()
         self._drain_s = drain_s
+        self._turn_s = turn_s
         self._num_stops = 0
         self._has_left = False
         self._is_busy = False
-        self._sent_s = self._looked_s = 0.0
+        self._looked_s = 0.0
         self._done: set[str] = set()
 
     def stop(self) -> None:
@@ -120,11 +125,11 @@ class StageLoop:
 
     def step(self) -> None:
         """One turn of the loop; never waits."""
-        self._receive()
-        self._look_at_the_clock()
+        began_s = time.monotonic()
+        self._receive(began_s)
+        self._look_at_the_clock(began_s)
         self._schedule()
-        results = self._execute()
-        self._route(results)
+        self._execute(began_s)
         self._send()
         self._report()
 
@@ -135,7 +140,7 @@ class StageLoop:
         if engine_fd is not None:
             self._poller.register(engine_fd)
 
-    def _receive(self) -> None:
+    def _receive(self, now_s: float) -> None:
         while messages := self._control.receive():
             for message in messages:
                 match message:
@@ -151,7 +156,7 @@ class StageLoop:
                         self._has_left = True
                     case _:
                         assert_never(message)
-        self._inbox.receive(time.monotonic())
+        self._inbox.receive(now_s)
 
     def _start(self, start: StartRequest) -> None:
         consumers = self._router.open(start)
@@ -172,8 +177,7 @@ class StageLoop:
         aborted = RequestAbortedError(f"{stop.request_id}: {stop.reason}")
         self._router.fail(stop.request_id, to_error(stop.error) if stop.error else aborted, ChunkFlag.ABORT)
 
-    def _look_at_the_clock(self) -> None:
-        now_s = time.monotonic()
+    def _look_at_the_clock(self, now_s: float) -> None:
         if now_s - self._looked_s >= _LOOK_S:
             self._looked_s = now_s
             self._inbox.expire(now_s)
@@ -198,25 +202,28 @@ class StageLoop:
         except AntiphonError as error:
             self._fail(bound, error)
 
-    def _execute(self) -> list[StepResult]:
-        return self._engine.step() if self._engine.has_work() else []
+    def _execute(self, began_s: float) -> None:
+        """One step of the engine; of very short ones as many as begin before the turn has lasted turn_s."""
+        while self._engine.has_work():
+            self._route(self._engine.step())
+            if time.monotonic() - began_s >= self._turn_s:
+                return
+
+    def _route(self, results: list[StepResult]) -> None:
+        for result in results:
+            bound = self._bound.get(result.request.request_id)
+            if bound is not None and not bound.is_done:
+                self._route_one(bound, result.output)
 
     def _send(self) -> None:
-        """Let go of what waits: at once if there is nothing to do, else when the last time is _GATHER_S ago.
-
-        So a stage whose steps are long sends after each, and one with very short steps many steps' outputs at once:
-        what a request has made in them is one chunk.
-        """
+        """Let go of what the turn has made and read; a stage that has nothing more to do holds nobody up."""
+        self._put_rows()
+        self._inbox.end_step()
         self._is_busy = self._engine.has_work()
-        now_s = time.monotonic()
-        if not self._is_busy or now_s - self._sent_s >= _GATHER_S:
-            self._sent_s = now_s
-            self._put_rows()
-            self._router.send()
-            self._connector.flush()
-            self._is_busy = self._engine.has_work()  # requests that waited for room may go on
         if not self._is_busy:
             self._inbox.own_unread()
+        self._router.send()
+        self._connector.flush()
 
     def _put_rows(self) -> None:
         """Cut chunks of the rows that are due; a request without room for its rows is not scheduled until it has."""
@@ -226,30 +233,26 @@ class StageLoop:
                 request.is_blocked = is_blocked
                 self._spans.blocked(request_id, is_blocked)
 
-    def _route(self, results: list[StepResult]) -> None:
-        for result in results:
-            bound = self._bound.get(result.request.request_id)
-            if bound is not None and not bound.is_done:
-                self._route_one(bound, result.output)
-        self._inbox.end_step()
-
     def _route_one(self, bound: _Bound, output: StageOutput | AntiphonError) -> None:
-        queue_s = bound.request.timeline.queue_s
-        if queue_s is not None and not bound.reported_queue:
-            bound.reported_queue = True
-            self._reporter.queued(queue_s)
+        if not bound.has_begun:
+            self._begins(bound)
         if isinstance(output, AntiphonError):
             return self._fail(bound, output)
         try:
             self._router.route(bound.request.request_id, output)
         except AntiphonError as error:
             return self._fail(bound, error)
-        if (output.handoff or output.client) and not bound.reported_output:
-            bound.reported_output = True
-            bound.request.timeline.first_output_s = time.monotonic()
-            self._say(bound, StageEventKind.FIRST_OUTPUT)
+        timeline = bound.request.timeline
+        if not timeline.first_output_s and (output.handoff or output.client):
+            timeline.first_output_s = time.monotonic()
         if output.finished:
             self._end(bound)
+
+    def _begins(self, bound: _Bound) -> None:
+        queue_s = bound.request.timeline.queue_s
+        if queue_s is not None:
+            bound.has_begun = True
+            self._reporter.queued(queue_s)
 
     def _fail(self, bound: _Bound, error: AntiphonError) -> None:
         log.warning("req=%s replica=%s failed: %s", bound.request.request_id, self._replica, error.message)

@@ -6,6 +6,7 @@ Does not know: models, scheduling, what an output means. It forwards; it never d
 
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,7 +16,7 @@ from antiphon.connector.base import Connector
 from antiphon.connector.cursor import EdgeCursor, EdgeTarget
 from antiphon.connector.layout import Arrays
 from antiphon.errors import AntiphonError, HandoffTimeoutError, StageError, UndeclaredOutputError
-from antiphon.messages.client import Addressed, ClientFrame, ClientOutput, OutputEnd, OutputError, types_of
+from antiphon.messages.client import Addressed, ClientFrame, ClientOutput, OutputEnd, OutputError, joined, types_of
 from antiphon.messages.control import Counter, StartRequest
 from antiphon.messages.error_info import to_info
 from antiphon.messages.interstage import ChunkFlag
@@ -33,6 +34,8 @@ class _Route:
     client_ended: bool
     row_forms: dict[str, RowForm] = field(default_factory=dict)
     """Edge -> what the request's first rows on it are: later rows are joined to them."""
+    said: list[ClientOutput] = field(default_factory=list)
+    """What the client has not been sent yet."""
 
 
 class OutputRouter:
@@ -61,9 +64,8 @@ class OutputRouter:
         self._unsent: dict[str, _Route] = {}
         """Those with rows or an end that are not sent: the others have nothing to flush."""
         self._deadlines_s = deadlines_s
-        self._frames: defaultdict[str, list[Addressed]] = defaultdict(list)
-        self._unsaid: set[str] = set()
-        """Requests whose end for the client waits in a frame."""
+        self._unsaid: dict[str, _Route] = {}
+        """Those with something for the client that is not sent."""
         self._meter = OutputMeter(tuple(plans))
         self._failed: dict[str, AntiphonError] = {}
         self._was_waiting = False
@@ -95,10 +97,9 @@ class OutputRouter:
                     cursor.replay_from(output.first_rows[consumer])
                 cursor.append(*self._by_layout(arrays))
         if not route.client_ended:
-            for data in output.client:
-                self._to_client(route, data)
+            self._to_client(request_id, route, output.client)
         if output.finished:
-            self._finish(route, output)
+            self._finish(request_id, route, output)
         if route.cursors and (output.handoff or output.finished):
             self._unsent[request_id] = route
 
@@ -108,11 +109,13 @@ class OutputRouter:
         for cursor in route.cursors.values():
             if not cursor.is_closed:
                 cursor.fail(flag, to_info(error))
-        self._end_client(route, OutputError(to_info(error)))
+        self._end_client(request_id, route, OutputError(to_info(error)))
         self._unsent[request_id] = route
 
     def flush(self) -> dict[str, bool]:
         """Put what is due on every edge. Gives request -> waits for credit, for those that had something to put."""
+        if not self._unsent and not self._was_waiting:
+            return {}
         blocked, waiting = {}, set[str]()
         for request_id, route in self._unsent.items():
             try:
@@ -128,17 +131,23 @@ class OutputRouter:
         return blocked
 
     def send(self) -> None:
-        """Send what final stages have said, one frame per api-server."""
+        """Send what final stages have said, one frame per api-server; of each request, deltas in a row are joined."""
+        if not self._unsaid:
+            return
+        frames: defaultdict[str, list[Addressed]] = defaultdict(list)
+        for request_id, route in self._unsaid.items():
+            epoch, said = route.start.epoch, joined(route.said)
+            frames[route.start.client_address] += [Addressed(request_id, epoch, output) for output in said]
+            route.said.clear()
+        self._unsaid.clear()
         now_s = time.monotonic()
-        for address, outputs in self._frames.items():
+        for address, outputs in frames.items():
             num_sent = self._meter.num_sent(address) + len(outputs)
             try:
                 self._outlet.send(address, ClientFrame(self._replica, outputs, num_sent, now_s))
                 self._meter.sent(address, outputs)
             except ChannelFullError as error:
                 self._lose(outputs, error)
-        self._frames.clear()
-        self._unsaid.clear()
 
     def failures(self, now_s: float) -> dict[str, AntiphonError]:
         """Request -> why it cannot go on: rows that cannot travel, no credit in deadline_s, a full client lane."""
@@ -157,8 +166,9 @@ class OutputRouter:
                     cursor.abandon()
             if route.start.client_address == client_address:
                 route.client_ended = True
+                route.said.clear()
+                self._unsaid.pop(route.start.request_id, None)  # sent, it would open a connection that nothing closes
         self._connector.forget_peer(address)
-        self._frames.pop(client_address, None)  # sent, it would open a connection that nothing closes
         self._outlet.forget(client_address)
         self._meter.close_lane(client_address)
 
@@ -179,20 +189,20 @@ class OutputRouter:
         del self._routes[request_id]
         self._unsent.pop(request_id, None)
 
-    def _finish(self, route: _Route, output: StageOutput) -> None:
+    def _finish(self, request_id: str, route: _Route, output: StageOutput) -> None:
         for cursor in route.cursors.values():
             cursor.finish()
-        self._end_client(route, OutputEnd(output.finish_reason, output.usage))
+        self._end_client(request_id, route, OutputEnd(output.finish_reason, output.usage))
 
-    def _end_client(self, route: _Route, end: OutputEnd | OutputError) -> None:
+    def _end_client(self, request_id: str, route: _Route, end: OutputEnd | OutputError) -> None:
         if not route.client_ended:
-            self._to_client(route, end)
-            self._unsaid.add(route.start.request_id)
+            self._to_client(request_id, route, (end,))
             route.client_ended = True
 
-    def _to_client(self, route: _Route, output: ClientOutput) -> None:
-        start = route.start
-        self._frames[start.client_address].append(Addressed(start.request_id, start.epoch, output))
+    def _to_client(self, request_id: str, route: _Route, outputs: Sequence[ClientOutput]) -> None:
+        if outputs:
+            route.said += outputs
+            self._unsaid[request_id] = route
 
     def _lose(self, outputs: list[Addressed], error: AntiphonError) -> None:
         """These outputs will never arrive; what followed them would make a gap, so their requests end here."""

@@ -20,7 +20,7 @@ from antiphon.models.registry import load_attribute, load_pipeline
 from antiphon.monitor.trace import open_trace
 from antiphon.process import ChildProcess
 from antiphon.stage.engine.base import StageEngine
-from antiphon.stage.engine.generation import GenerationEngine
+from antiphon.stage.engine.generation import GenerationEngine, ModelJob
 from antiphon.stage.engine.generation_model import ModelContext
 from antiphon.stage.engine.sequences import SequenceEngine
 from antiphon.stage.inbox import Inbox
@@ -38,7 +38,9 @@ def make_engine(spec: StageSpec, context: ModelContext) -> StageEngine:
     assert isinstance(model_class, type), f"{spec.model} is not a class"
     match spec.engine:
         case EngineKind.GENERATION:
-            scheduler = GenerationScheduler(max_num_seqs=spec.max_num_seqs, max_batch_size=spec.max_batch_size)
+            scheduler: GenerationScheduler[ModelJob] = GenerationScheduler(
+                max_num_seqs=spec.max_num_seqs, max_batch_size=spec.max_batch_size
+            )
             return GenerationEngine(model_class(**spec.arguments), context, scheduler)
         case EngineKind.AUTOREGRESSIVE:
             from antiphon.stage.engine.autoregressive import AutoregressiveEngine

@@ -113,8 +113,7 @@ def test_a_request_ends_when_all_its_replicas_have_said_released_whatever_came_b
 
 
 def test_a_request_that_goes_well_tells_its_end_only() -> None:
-    first_output = StageEvent("req-1", 4, "thinker/0", StageEventKind.FIRST_OUTPUT)
-    state, actions = run(first_output, released("thinker/0"), released("talker/1"))
+    state, actions = run(released("thinker/0"), released("talker/1"))
     assert state == replace(START, unreleased=frozenset({"code2wav/0"}))
     assert actions == [ReplicaReleased("thinker/0"), ReplicaReleased("talker/1")]
     assert advance(state, released("code2wav/0"))[1] == (

@@ -72,10 +72,6 @@ class OneRequest(RuleBasedStateMachine):
         self.happens(StageEvent("req-1", self.epoch if epoch is None else epoch, replica, kind, error))
 
     @rule(replica=replicas)
-    def a_replica_makes_output(self, replica: str) -> None:
-        self.says(replica, StageEventKind.FIRST_OUTPUT)
-
-    @rule(replica=replicas)
     def a_replica_fails_it(self, replica: str) -> None:
         self.has_ended_early |= replica in self.bound - self.gone
         self.says(replica, StageEventKind.FAILED)

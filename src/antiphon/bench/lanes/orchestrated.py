@@ -34,8 +34,8 @@ from antiphon.transport.address import RunDirectory
 from antiphon.transport.channel import Inlet, Outlet, Poller
 
 STAGES = tuple(stage.name for stage in THREE.stages)
-MESSAGES_PER_REQUEST = 3 + 3 * len(STAGES)
-"""SubmitRequest, RequestAccepted, RequestReleased; for each stage a StartRequest and two StageEvents."""
+MESSAGES_PER_REQUEST = 3 + 2 * len(STAGES)
+"""SubmitRequest, RequestAccepted, RequestReleased; for each stage a StartRequest and a StageEvent."""
 _API_SERVER = "bench"
 _REFERENCE = "antiphon.models.simulated.emitter_pipeline:THREE"
 _NUM_INFLIGHT = 64
@@ -60,9 +60,8 @@ def submit(request_id: str) -> SubmitRequest:
 
 def life_of(request_id: str, epoch: int, stages: tuple[str, ...] = STAGES) -> Iterator[StageEvent]:
     """What its replicas say."""
-    for kind in (StageEventKind.FIRST_OUTPUT, StageEventKind.RELEASED):
-        for stage in stages:
-            yield StageEvent(request_id, epoch, f"{stage}/0", kind)
+    for stage in stages:
+        yield StageEvent(request_id, epoch, f"{stage}/0", StageEventKind.RELEASED)
 
 
 class OrchestratorBench:

@@ -61,19 +61,23 @@ class Emitter:
     def _step(self, slot: Slot[Emission]) -> StageOutput:
         state = slot.state
         for arrays in slot.rows.values():
-            self._read(slot, arrays)
+            if arrays:
+                self._read(slot, arrays)
         plan = state.plan
         if plan is None:
             return StageOutput(finished=slot.ended)
         handoff: dict[str, Arrays] = {}
-        if state.consumer and (plan.row_bytes or not state.num_emitted) and self.has_pending(state):
-            handoff = {state.consumer: {"payload": _payload(plan, state.num_emitted)}}
         client: tuple[ClientData, ...] = ()
-        if self.has_pending(state):
-            client = _said(state, plan) if slot.request.is_final else ()
+        if state.num_emitted < plan.num_outputs:
+            if state.consumer and (plan.row_bytes or not state.num_emitted):
+                handoff = {state.consumer: {"payload": _payload(plan, state.num_emitted)}}
+            if slot.request.is_final:
+                client = _said(state, plan)
             state.num_emitted += 1
-        finished = slot.ended and not self.has_pending(state)
-        return StageOutput(handoff, client=client, finished=finished, usage=Usage(num_output_tokens=state.num_emitted))
+        if slot.ended and state.num_emitted >= plan.num_outputs:
+            usage = Usage(num_output_tokens=state.num_emitted)
+            return StageOutput(handoff, client=client, finished=True, usage=usage)
+        return StageOutput(handoff, client=client)
 
     def _read(self, slot: Slot[Emission], arrays: Arrays) -> None:
         state = slot.state

@@ -5,6 +5,7 @@ Does not know: lanes, sockets, what the model computes.
 """
 
 import time
+from dataclasses import dataclass
 from typing import Any
 
 from antiphon.errors import AntiphonError
@@ -12,19 +13,33 @@ from antiphon.stage.engine.base import EngineStatistics, StepResult
 from antiphon.stage.engine.generation_model import GenerationModel, ModelContext, Slot
 from antiphon.stage.engine.guard import guarded, outputs_of
 from antiphon.stage.engine.step_meter import StepMeter
-from antiphon.stage.request import Arrays, StageRequest
-from antiphon.stage.scheduler.generation import GenerationScheduler
+from antiphon.stage.request import Arrays, EdgeInput, StageRequest
+from antiphon.stage.scheduler.generation import GenerationScheduler, Job
+
+
+@dataclass(slots=True)
+class ModelJob(Job):
+    """A request with the model's state of it.
+
+    fault: what the next step says of it. last_slot: its slot of every further step once no more rows will come.
+    """
+
+    state: Any
+    inputs: tuple[tuple[str, EdgeInput], ...]
+    fault: AntiphonError | None = None
+    last_slot: Slot[Any] | None = None
 
 
 class GenerationEngine:
     """Owns a GenerationModel, its per-request states, and the scheduler that batches them."""
 
-    def __init__(self, model: GenerationModel[Any], context: ModelContext, scheduler: GenerationScheduler) -> None:
+    def __init__(
+        self, model: GenerationModel[Any], context: ModelContext, scheduler: GenerationScheduler[ModelJob]
+    ) -> None:
         self._model = model
         self._context = context
         self._scheduler = scheduler
-        self._states: dict[str, Any] = {}
-        self._faults: dict[str, AntiphonError] = {}
+        self._jobs: dict[str, ModelJob] = {}
         self._meter = StepMeter()
 
     def startup(self) -> None:
@@ -36,14 +51,12 @@ class GenerationEngine:
         state = guarded([request], lambda: self._model.open(request))
         if isinstance(state, AntiphonError):
             raise state
-        self._states[request.request_id] = state
-        self._scheduler.add(request)
+        job = self._jobs[request.request_id] = ModelJob(request, state, tuple(request.inputs.items()))
+        self._scheduler.add(job)
 
     def abort(self, request_id: str) -> None:
         """Forget a request."""
-        if request_id in self._states:
-            del self._states[request_id]
-            self._faults.pop(request_id, None)
+        if self._jobs.pop(request_id, None) is not None:
             self._scheduler.remove(request_id)
 
     def has_work(self) -> bool:
@@ -53,13 +66,16 @@ class GenerationEngine:
     def step(self) -> list[StepResult]:
         """Run one batch through the model."""
         began_s = time.monotonic()
-        scheduled = self._scheduler.schedule(self._can_run)
-        faulty = [request for request in scheduled if request.request_id in self._faults]
-        batch = [self._slot(request) for request in scheduled if request.request_id not in self._faults]
-        for request in scheduled:
-            request.timeline.step(began_s)
-        results = [StepResult(request, self._faults[request.request_id]) for request in faulty]
-        results += outputs_of(batch, self._model.step) if batch else []
+        batch, results = [], []
+        for job in self._scheduler.schedule(self._can_run):
+            if not job.request.timeline.first_step_s:
+                job.request.timeline.step(began_s)
+            if job.fault is None:
+                batch.append(job.last_slot or self._slot(job))
+            else:
+                results.append(StepResult(job.request, job.fault))
+        if batch:
+            results += outputs_of(batch, self._model.step)
         for result in results:
             if isinstance(result.output, AntiphonError) or result.output.finished:
                 self.abort(result.request.request_id)
@@ -79,27 +95,32 @@ class GenerationEngine:
 
     def close(self) -> None:
         """Drop every state."""
-        self._states.clear()
+        self._jobs.clear()
 
-    def _can_run(self, request: StageRequest) -> bool:
+    def _can_run(self, job: ModelJob) -> bool:
+        if job.last_slot is not None or job.fault is not None:
+            return True
         exhausted = True
-        for edge in request.inputs.values():
+        for _, edge in job.inputs:
             if edge.num_rows:
                 return True
             exhausted = exhausted and edge.exhausted
-        if exhausted or request.request_id in self._faults:
-            return True
-        state = self._states[request.request_id]
-        pending: bool | AntiphonError = guarded([request], lambda: self._model.has_pending(state))
+        return exhausted or self._has_pending(job)
+
+    def _has_pending(self, job: ModelJob) -> bool:
+        pending: bool | AntiphonError = guarded([job.request], lambda: self._model.has_pending(job.state))
         if isinstance(pending, AntiphonError):
-            self._faults[request.request_id] = pending  # the next step says so
+            job.fault = pending
             return True
         return pending
 
-    def _slot(self, request: StageRequest) -> Slot[Any]:
+    def _slot(self, job: ModelJob) -> Slot[Any]:
         limit, ended = self._model.rows_per_step, True
         rows: dict[str, Arrays] = {}
-        for producer, edge in request.inputs.items():
+        for producer, edge in job.inputs:
             rows[producer] = edge.take(limit) if edge.num_rows else {}
             ended = ended and edge.exhausted
-        return Slot(request, self._states[request.request_id], rows, ended)
+        slot = Slot(job.request, job.state, rows, ended)
+        if ended:
+            job.last_slot = Slot(job.request, job.state, {producer: {} for producer in rows}, ended)
+        return slot

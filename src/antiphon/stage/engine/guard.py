@@ -51,7 +51,10 @@ def outputs_of(batch: list[Item], call: Callable[[list[Item]], Sequence[Outcome]
     requests = [item.request for item in batch]
     outputs = guarded(requests, lambda: _one_for_each(call(batch), batch))
     if not isinstance(outputs, AntiphonError):
-        return [StepResult(request, _outcome(request, made)) for request, made in zip(requests, outputs, strict=True)]
+        return [
+            StepResult(request, made if type(made) is StageOutput else _outcome(request, made))
+            for request, made in zip(requests, outputs, strict=True)
+        ]
     if len(batch) == 1:
         return [StepResult(requests[0], outputs)]
     return [result for item in batch for result in outputs_of([item], call)]

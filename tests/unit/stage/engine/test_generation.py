@@ -169,7 +169,7 @@ def test_batch_mates_of_a_fault_go_on_with_a_state_that_saw_each_row_once(make) 
     engine.add(request_of("req-2", [POISON]))
     engine.step()
     feed(mate, [7], ended=True)
-    state = engine._states["req-1"]
+    state = engine._jobs["req-1"].state
     assert tokens(engine.step()) == {"req-1": [14]}
     assert state == [1, 7]
 

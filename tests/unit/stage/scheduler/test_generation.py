@@ -2,23 +2,25 @@
 
 from antiphon.messages.params import RequestParams
 from antiphon.stage.request import StageRequest
-from antiphon.stage.scheduler.generation import GenerationScheduler
+from antiphon.stage.scheduler.generation import GenerationScheduler, Job
 
 
 def requests(count: int) -> list[StageRequest]:
     return [StageRequest(f"req-{i}", 0, "task", RequestParams(), {}, frozenset(), True) for i in range(count)]
 
 
-def filled(count: int, *, max_num_seqs: int, max_batch_size: int) -> tuple[GenerationScheduler, list[StageRequest]]:
-    scheduler = GenerationScheduler(max_num_seqs=max_num_seqs, max_batch_size=max_batch_size)
+def filled(
+    count: int, *, max_num_seqs: int, max_batch_size: int
+) -> tuple[GenerationScheduler[Job], list[StageRequest]]:
+    scheduler = GenerationScheduler[Job](max_num_seqs=max_num_seqs, max_batch_size=max_batch_size)
     made = requests(count)
     for request in made:
-        scheduler.add(request)
+        scheduler.add(Job(request))
     return scheduler, made
 
 
-def batch(scheduler: GenerationScheduler, idle: tuple[str, ...] = ()) -> list[str]:
-    return [request.request_id for request in scheduler.schedule(lambda request: request.request_id not in idle)]
+def batch(scheduler: GenerationScheduler[Job], idle: tuple[str, ...] = ()) -> list[str]:
+    return [job.request.request_id for job in scheduler.schedule(lambda job: job.request.request_id not in idle)]
 
 
 def test_batches_go_round_so_that_everybody_is_served_equally() -> None:
@@ -52,15 +54,15 @@ def test_blocked_and_idle_requests_are_passed_over_and_keep_their_turn() -> None
 
 def test_there_is_no_work_if_everybody_is_blocked_or_idle() -> None:
     scheduler, made = filled(2, max_num_seqs=2, max_batch_size=2)
-    assert scheduler.any_runnable(lambda request: True)
+    assert scheduler.any_runnable(lambda _job: True)
     made[0].is_blocked = True
-    assert not scheduler.any_runnable(lambda request: request.request_id == "req-0")
+    assert not scheduler.any_runnable(lambda job: job.request.request_id == "req-0")
     assert batch(scheduler, idle=("req-1",)) == []
 
 
 def test_a_request_that_waits_for_a_place_is_no_work() -> None:
     scheduler, _ = filled(2, max_num_seqs=1, max_batch_size=2)
-    assert not scheduler.any_runnable(lambda request: request.request_id == "req-1")
+    assert not scheduler.any_runnable(lambda job: job.request.request_id == "req-1")
 
 
 def test_a_waiting_request_can_be_removed_and_an_unknown_one_is_ignored() -> None:
