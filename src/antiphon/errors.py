@@ -19,6 +19,7 @@ Does not know: transports, HTTP frameworks, models.
     |  |- UndeclaredOutputError
     |  |- ChunkGapError
     |  `- HandoffTimeoutError                      504
+    |- TimeLimitError             one request      504
     |- ReplicaDiedError           one replica      502
     `- ConfigError                start-up         -
 """
@@ -144,6 +145,13 @@ class HandoffTimeoutError(StageError):
 
     http_status = 504
     default_code = "handoff_timeout"
+
+
+class TimeLimitError(AntiphonError):
+    """The request ran longer than the operator allows."""
+
+    http_status = 504
+    default_code = "time_limit"
 
 
 class ReplicaDiedError(AntiphonError):

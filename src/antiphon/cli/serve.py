@@ -19,6 +19,7 @@ from antiphon.config.resolve import Deployment, Setting
 from antiphon.errors import AntiphonError, ConfigError, ReplicaDiedError
 from antiphon.launch.api_keys import read_key_digests
 from antiphon.launch.launcher import Launcher
+from antiphon.launch.open_files import open_files_warning
 from antiphon.process import configure_logging, set_title
 
 log = logging.getLogger(__name__)
@@ -93,6 +94,8 @@ def serve(deployment: Deployment, api_keys: tuple[str, ...] = (), trace: Path | 
     listener = _listen(deployment)
     if not digests and not _is_loopback(listener):
         log.warning("who reaches %s can use this server; see --api-key-file", deployment.config.server.host)
+    if warning := open_files_warning(deployment.config):
+        log.warning(warning)
     launcher = Launcher(deployment, listen_fd=listener.fileno(), api_key_digests=digests, trace=trace)
     stop_signals: list[int] = []
 

@@ -29,6 +29,7 @@ from antiphon.errors import (
     ReplicaDiedError,
     RequestAbortedError,
     StageError,
+    TimeLimitError,
 )
 from antiphon.ids import new_request_id, stage_of
 from antiphon.messages import codec
@@ -70,7 +71,7 @@ class _Open:
 
     epoch: the start whose outputs count. is_restarting: a replica has died before any output; the next start follows
     when what was bound has been released. ended_s: when the stream was first seen ended and not released, or 0.
-    submitted_s, accepted_s: monotonic, 0 = not yet.
+    submitted_s, accepted_s: monotonic, 0 = not yet. time_limit: ends it when it has run too long.
     """
 
     stream: OutputStream
@@ -84,6 +85,7 @@ class _Open:
     ended_s: float = 0.0
     submitted_s: float = field(default_factory=time.monotonic)
     accepted_s: float = 0.0
+    time_limit: asyncio.TimerHandle | None = None
 
 
 class EngineClient:
@@ -174,7 +176,7 @@ class EngineClient:
         client: who asks for it; while requests wait for a place, clients take turns.
 
         Raises InvalidRequestError / UnsupportedModalityError / UnsupportedOptionError (nothing was sent),
-        OverloadedError (not admitted), HandoffTimeoutError (the orchestrator does not answer).
+        OverloadedError (not admitted), HandoffTimeoutError (the orchestrator does not answer), TimeLimitError.
         """
         if isinstance(task_input, ChatInput):
             self._text_options.check(task_input)
@@ -191,6 +193,7 @@ class EngineClient:
         opened = _Open(stream, payload, accepted, next(self._epochs), client)
         self._open[request_id] = opened
         self._admission.submitted(request_id, client)
+        self._start_time_limit(request_id, opened)
         self._tell_submit(request_id, opened)
         try:
             async with asyncio.timeout(self._settings.output_deadline_s):
@@ -241,6 +244,20 @@ class EngineClient:
     def num_open(self) -> int:
         """Requests submitted and not released."""
         return len(self._open)
+
+    def _start_time_limit(self, request_id: str, opened: _Open) -> None:
+        if limit_s := self._settings.max_request_s:
+            opened.time_limit = asyncio.get_running_loop().call_later(limit_s, self._end_late, request_id, opened)
+
+    def _end_late(self, request_id: str, opened: _Open) -> None:
+        """A request has run too long; what its stages have made before still reaches the consumer."""
+        if opened.stream.ended:
+            return
+        limit_s = self._settings.max_request_s
+        error = TimeLimitError(f"{request_id} took longer than {limit_s:g} s, the limit of server.max_request_s")
+        self._abort(request_id, "it took longer than server.max_request_s")
+        opened.stream.fail(error)
+        _resolve(opened.accepted, error)
 
     def _tell_submit(self, request_id: str, opened: _Open) -> None:
         payload = opened.payload
@@ -367,6 +384,8 @@ class EngineClient:
 
     def _forget(self, request_id: str, opened: _Open) -> None:
         self._admission.settled(request_id)
+        if opened.time_limit is not None:
+            opened.time_limit.cancel()
         if self._open.pop(request_id, None) is not None:
             now_s = time.monotonic()
             self.trace.add(request_id, "request", opened.submitted_s, now_s)

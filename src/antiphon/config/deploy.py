@@ -27,7 +27,7 @@ class ServerDeploy:
     """The HTTP side. api_servers processes share one port; limits are per request.
 
     api_key_file: one key a line; "" = none. trusted_proxies: whose X-Forwarded-For is believed.
-    cors_origins: whose web pages may use this server.
+    cors_origins: whose web pages may use this server. max_request_s: 0 = no limit.
     """
 
     host: str = "127.0.0.1"
@@ -43,6 +43,7 @@ class ServerDeploy:
     max_video_frames: Count = 128
     video_frames_per_s: FramesPerS = 2.0
     output_deadline_s: Seconds = 120.0
+    max_request_s: SecondsOrZero = 0.0
     max_client_backlog_mib: Count = 16
     client_read_deadline_s: Seconds = 60.0
     client_send_deadline_s: Seconds = 300.0

@@ -19,6 +19,7 @@ from antiphon.errors import (
     ReplicaDiedError,
     RequestTooLargeError,
     StageError,
+    TimeLimitError,
 )
 from antiphon.messages.client import Addressed, AudioChunk, ClientFrame, OutputEnd, OutputError, RawRows, TextDelta
 from antiphon.messages.control import (
@@ -35,7 +36,7 @@ from antiphon.messages.control import (
 from antiphon.messages.error_info import to_info
 from antiphon.messages.interstage import ChunkFlag
 from antiphon.messages.tasks import ChatInput, ChatMessage, Sound, SpeechInput, TaskInput, TranscriptionInput
-from tests.unit.client.conftest import until
+from tests.unit.client.conftest import Stage, until
 
 pytestmark = pytest.mark.anyio
 PCM = AudioChunk(b"\1\2\3\4", 24_000)
@@ -469,3 +470,30 @@ def is_refused(client: EngineClient, name: str) -> bool:
     except OverloadedError:
         return True
     return False
+
+
+async def test_a_request_that_takes_too_long_is_aborted_and_keeps_what_it_has(directory) -> None:
+    stage = Stage(directory, max_request_s=0.3)
+    await stage.startup()
+    request_id, stream = await running(stage)
+    stage.says(request_id, PCM)
+    messages, error = await outcome(stream)
+    assert isinstance(error, TimeLimitError)
+    assert "0.3 s" in error.message
+    assert [message.output for message in messages] == [PCM]
+    assert isinstance(await stage.hears(AbortRequest), AbortRequest)
+    stage.tells(RequestReleased(request_id))
+    await stage.holds_nothing()
+    await stage.close()
+
+
+async def test_a_request_that_waits_too_long_for_its_place_is_aborted(directory) -> None:
+    stage = Stage(directory, max_request_s=0.05)
+    await stage.startup()
+    request_id, submitting = await submitted(stage)
+    with pytest.raises(TimeLimitError):
+        await submitting
+    assert isinstance(await stage.hears(AbortRequest), AbortRequest)
+    stage.tells(RequestRejected(request_id, to_info(StageError("aborted"))))
+    await stage.holds_nothing()
+    await stage.close()
