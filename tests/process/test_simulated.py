@@ -35,10 +35,10 @@ ARRANGEMENTS = {
     "streamed, both lanes": ("stages.thinker.options.hidden_states_lane=both",),
     "everything at once, next lane": ("--no-async-chunk",),
 }
-SPEECH = {  # pipeline -> its settings, frames of a text of ten words, samples of a frame
-    "sim-qwen3-tts": (("stages.talker.options.base_ms=1", "stages.code2wav.options.base_ms=1"), 18, 1920),
-    "sim-voxtral": (("stages.generator.options.base_ms=1", "stages.tokenizer.options.base_ms=1"), 45, 1920),
-    "sim-indextts2": (("stages.gpt.options.base_ms=1", "stages.s2mel.options.base_ms=1"), 180, 441),
+SPEECH = {  # pipeline -> its settings, frames of a text of ten words, samples of a frame, their rate
+    "sim-qwen3-tts": (("stages.talker.options.base_ms=1", "stages.code2wav.options.base_ms=1"), 18, 1920, 24_000),
+    "sim-voxtral": (("stages.generator.options.base_ms=1", "stages.tokenizer.options.base_ms=1"), 45, 1920, 24_000),
+    "sim-indextts2": (("stages.gpt.options.base_ms=1", "stages.s2mel.options.base_ms=1"), 180, 441, 22_050),
 }
 
 
@@ -124,12 +124,16 @@ def test_an_answer_ends_where_the_client_or_the_profile_wants(arrangement: tuple
 
 @pytest.mark.parametrize("pipeline", SPEECH)
 def test_the_speech_of_a_simulated_pipeline_is_exact(pipeline: str) -> None:
-    settings, num_rows, samples_per_row = SPEECH[pipeline]
+    settings, num_rows, samples_per_row, rate = SPEECH[pipeline]
     server = serve(pipeline, settings)
     body = {"model": pipeline, "input": "word " * 10, "response_format": "pcm"}
-    response = httpx.post(f"{server.url}/v1/audio/speech", json=body, timeout=60)
+    response = httpx.post(f"{server.url}/v1/audio/speech", json={**body, "sample_rate": rate}, timeout=60)
     assert response.status_code == 200, response.text
+    assert response.headers["content-type"] == f"audio/pcm;rate={rate};channels=1"
     assert response.content == spoken(response.headers["x-request-id"], num_rows, samples_per_row)
+    unasked = httpx.post(f"{server.url}/v1/audio/speech", json=body, timeout=60)
+    assert unasked.headers["content-type"] == "audio/pcm;rate=24000;channels=1"
+    assert len(unasked.content) // 2 == round(num_rows * samples_per_row * 24_000 / rate)
     assert server.stop() == 0
 
 

@@ -166,11 +166,12 @@ def make_plan(
         _check_task(spec, settings.task)
     model = settings.model or address.model()
     prompts = settings.prompts()
+    sample_rate = spec.sample_rate if spec is not None else _DEFAULT_SAMPLE_RATE
     due_s = [0.0] * settings.num_warmups + due_times_s(settings.load, settings.num_requests)
     asks = tuple(
         Ask(
             number - settings.num_warmups,
-            msgspec.json.encode(request_body(settings.task, model, prompt)).decode(),
+            msgspec.json.encode(request_body(settings.task, model, prompt, sample_rate)).decode(),
             due,
         )
         for number, (prompt, due) in enumerate(zip(prompts, due_s, strict=True))
@@ -179,7 +180,7 @@ def make_plan(
         host=address.host,
         port=address.port,
         task=settings.task,
-        sample_rate=spec.sample_rate if spec is not None else _DEFAULT_SAMPLE_RATE,
+        sample_rate=sample_rate,
         warmups=asks[: settings.num_warmups],
         asks=asks[settings.num_warmups :],
         max_concurrency=settings.load.max_concurrency,
@@ -195,11 +196,15 @@ def _check_task(spec: PipelineSpec, task: Task) -> None:
         raise ConfigError([f"pipeline {spec.name} cannot do --task {task}; it has the tasks {', '.join(known)}"])
 
 
-def request_body(task: Task, model: str, prompt: Prompt) -> Json:
-    """The JSON of one request; its answer will be streamed, with max_tokens and ignore_eos where a length is asked."""
+def request_body(task: Task, model: str, prompt: Prompt, sample_rate: int) -> Json:
+    """The JSON of one request; its answer will be streamed, with max_tokens and ignore_eos where a length is asked.
+
+    sample_rate: of the speech; another rate than the API's is asked for.
+    """
     length: Json = {"max_tokens": prompt.max_tokens, "ignore_eos": True} if prompt.max_tokens else {}
     if task is Task.SPEECH:
-        return {"model": model, "input": prompt.text, "response_format": "pcm"}
+        rate: Json = {} if sample_rate == _DEFAULT_SAMPLE_RATE else {"sample_rate": sample_rate}
+        return {"model": model, "input": prompt.text, "response_format": "pcm", **rate}
     body: Json = {
         "model": model,
         "messages": [{"role": "user", "content": prompt.text}],
