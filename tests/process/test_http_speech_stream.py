@@ -3,9 +3,13 @@
 import base64
 import json
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
+import av
 import httpx
 import numpy as np
 import pytest
@@ -17,6 +21,7 @@ from tests.process.raw_http import RawRequest, assert_nothing_is_held, gauges
 from tests.process.test_voice_quality import RATE, SENTENCES, listen
 from tests.words import word_errors, words
 
+DOCUMENT = Path(__file__).parents[2] / "docs/http_api.md"
 TEXT = " ".join(SENTENCES[:3])
 
 
@@ -72,6 +77,17 @@ def test_a_text_in_pieces_sounds_as_the_text_in_one_request(voice_server):
     assert abs(len(pcm) - len(whole)) < 0.1 * len(whole)
     assert word_errors(TEXT, heard) <= 2
     assert words(heard)[-1] == "river"
+
+
+def test_the_documented_client_gets_its_speech(voice_server, tmp_path: Path):
+    section = DOCUMENT.read_text(encoding="utf-8").partition("## WebSocket /v1/audio/speech/stream")[2]
+    script = section.partition("```python\n")[2].partition("```")[0].replace(":8000", f":{voice_server.port}")
+    ran = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert json.loads(ran.stdout)["status"] == "completed", ran.stderr
+    with av.open(str(tmp_path / "speech.mp3")) as file:
+        samples = np.concatenate([frame.to_ndarray().reshape(-1) for frame in file.decode(audio=0)])
+    with httpx.Client(base_url=voice_server.url, timeout=120) as http:
+        assert words(listen(http, samples))[-3:] == ["it", "is", "complete"]
 
 
 def test_what_is_cancelled_stops_and_the_session_goes_on(two_api_servers):
