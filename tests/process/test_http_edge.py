@@ -121,3 +121,10 @@ def test_a_websocket_is_asked_for_its_key_before_anything_else(server: Server, o
     assert answer.status_code == status
     assert answer.headers["x-request-id"].startswith("req-")
     assert ("www-authenticate" in answer.headers) is (status == 401)
+
+
+def test_a_client_that_sends_a_large_body_anyway_gets_to_read_why_it_is_refused(server: Server) -> None:
+    with httpx.Client(base_url=server.url, timeout=60) as http:
+        for _ in range(2):  # the connection goes on
+            answer = http.post(PATH, content=bytes(20_000_000), headers={"Authorization": "Bearer sk-wrong"})
+            assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")

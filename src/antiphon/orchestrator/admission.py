@@ -36,6 +36,11 @@ class Admission:
         """Requests that wait."""
         return len(self._queue)
 
+    @property
+    def is_full(self) -> bool:
+        """True if a new request gets a place only in another client's stead, if at all."""
+        return self._num_inflight + len(self._queue) >= self._max_inflight + self._max_queue
+
     def take_max_queued(self) -> int:
         """The most requests that have waited for a place at once since the last call."""
         most, self._max_queued = self._max_queued, len(self._queue)
@@ -47,7 +52,8 @@ class Admission:
 
     def news(self) -> AdmissionNews:
         """What a new request would meet now."""
-        return AdmissionNews(self._num_inflight, len(self._queue), self._max_waiting(), self._retry_after_s())
+        max_waiting = self._max_waiting() if self.is_full else None
+        return AdmissionNews(self._num_inflight, len(self._queue), max_waiting, self._retry_after_s())
 
     def submit(self, request: SubmitRequest) -> SubmitRequest | None:
         """Queue a request for `admit_next`; gives the one that has lost its place in the queue to it, if one has.
@@ -55,9 +61,8 @@ class Admission:
         OverloadedError if no place is free, the queue is full, and no other client has more requests in it.
         """
         displaced = None
-        max_waiting = self._max_waiting()
-        if max_waiting is not None:
-            if self._queue.num_of(request.client) >= max_waiting:
+        if self.is_full:
+            if self._queue.num_of(request.client) >= self._max_waiting():
                 raise self.news().refusal()
             displaced = self._queue.pop_newest_of_longest()
         self._queue.put(request)
@@ -90,10 +95,8 @@ class Admission:
         for request in [request for request in self._queue if request.api_server == api_server]:
             self._queue.remove(request.request_id)
 
-    def _max_waiting(self) -> int | None:
-        """As AdmissionNews says it."""
-        if self._num_inflight + len(self._queue) < self._max_inflight + self._max_queue:
-            return None
+    def _max_waiting(self) -> int:
+        """How many waiting requests a client must not have to get in, while it is full."""
         return max(0, self._queue.longest() - 1)
 
     def _retry_after_s(self) -> float:

@@ -171,11 +171,9 @@ class Orchestrator:
 
     def tell_admission(self) -> None:
         """Tell every api-server that there is no room any more, or again; call it after each batch of messages."""
-        news = self._admission.news()
-        is_full = news.max_waiting is not None
-        if is_full != self._is_told_full:
-            self._is_told_full = is_full
-            self._tell_all(news)
+        if self._admission.is_full != self._is_told_full:
+            self._is_told_full = self._admission.is_full
+            self._tell_all(self._admission.news())
 
     def report(self) -> None:
         """Pass the last report of every process, and the pools' own counts, to every api-server."""

@@ -18,10 +18,12 @@ from antiphon.ids import RequestId, new_request_id
 from antiphon.server.drain import Drain
 from antiphon.server.http_errors import error_response, internal_error
 from antiphon.server.metrics import HttpMetrics
+from antiphon.server.openapi import ANSWERS
 from antiphon.server.request_clock import RequestClock
 from antiphon.server.socket_answer import SocketAnswer
 
 _log = logging.getLogger(__name__)
+_PLAIN_ROUTES = frozenset(name.partition(" ")[2] for name in ANSWERS if "{" not in name)
 _SANE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
 
@@ -152,6 +154,11 @@ def _client_given_id(scope: Scope) -> str:
 
 
 def _route(scope: Scope) -> str:
-    """The route's template, a label of few values; "unmatched" for paths that are not ours."""
+    """The route's template, a label of few values; "unmatched" for paths that are not ours.
+
+    What is refused in front of the routes has none yet: then the path is looked up.
+    """
     route = scope.get("route")
-    return str(route.path) if route is not None else "unmatched"
+    if route is not None:
+        return str(route.path)
+    return str(scope["path"]) if scope["path"] in _PLAIN_ROUTES else "unmatched"

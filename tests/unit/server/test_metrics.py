@@ -2,6 +2,7 @@
 
 import pytest
 
+from antiphon.errors import OverloadedError
 from antiphon.messages.control import Counter
 from tests.unit.server.conftest import audio, end, text
 
@@ -68,3 +69,12 @@ async def test_no_request_id_is_a_label(http, client):
     client.script = [audio(100), end("code2wav")]
     await http.post("/v1/audio/speech", json={"model": "voice", "input": "Hi.", "response_format": "pcm"})
     assert client.request_ids[0] not in "\n".join(await page(http))
+
+
+async def test_what_is_refused_unread_counts_under_its_route(http, client):
+    client.full = OverloadedError("no room")
+    await http.post("/v1/audio/speech", json={})
+    await http.post("/v1/something", json={})
+    page = (await http.get("/metrics")).text
+    for route in ("/v1/audio/speech", "unmatched"):
+        assert f'method="POST",process="api-server/0",route="{route}",status="503"}} 1.0' in page
