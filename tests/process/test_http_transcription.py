@@ -39,3 +39,46 @@ def test_every_response_format_holds_the_words(client):
     assert 2 < verbose.duration < 8
     assert words(" ".join(segment.text for segment in verbose.segments)) == words(SENTENCE)
     assert 0 <= verbose.segments[0].start < verbose.segments[-1].end <= verbose.duration + 1
+
+
+def test_words_have_times_in_their_order(client):
+    answer = client.audio.transcriptions.create(
+        model="whisper-1",
+        file=spoken(client, "wav"),
+        language="en-US",
+        response_format="verbose_json",
+        timestamp_granularities=["word", "segment"],
+    )
+    assert [word for timed in answer.words for word in words(timed.word)] == words(SENTENCE)
+    times = [time for timed in answer.words for time in (timed.start, timed.end)]
+    assert times == sorted(times)
+    assert 0 <= times[0] < times[-1] <= answer.duration + 0.5
+    (segment, *_) = answer.segments
+    assert segment.tokens and segment.avg_logprob < 0 <= segment.no_speech_prob < 0.5
+
+
+def test_a_streamed_transcript_ends_with_the_whole(client):
+    events = list(
+        client.audio.transcriptions.create(
+            model="whisper-1", file=spoken(client, "wav"), language="en", stream=True, prompt="A walk in the park."
+        )
+    )
+    *deltas, done = events
+    assert {event.type for event in deltas} == {"transcript.text.delta"}
+    assert done.type == "transcript.text.done"
+    assert "".join(event.delta for event in deltas) == done.text
+    assert words(done.text) == words(SENTENCE)
+
+
+def test_a_translation_is_english(client):
+    answer = client.audio.translations.create(model="whisper-1", file=spoken(client, "mp3"), response_format="text")
+    assert words(answer) == words(SENTENCE)
+
+
+def test_an_unknown_language_is_the_clients_error_whole_and_streamed(client):
+    for stream in (False, True):
+        with pytest.raises(openai.BadRequestError) as caught:
+            client.audio.transcriptions.create(
+                model="whisper-1", file=spoken(client, "wav"), language="xx", stream=stream
+            )
+        assert caught.value.param == "language"

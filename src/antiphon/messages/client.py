@@ -71,13 +71,34 @@ class ImageOutput(msgspec.Struct, frozen=True, gc=False, tag="image"):
     channels: int
 
 
-class Segment(msgspec.Struct, frozen=True, gc=False, tag="segment"):
+class Word(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A word and when it was said."""
+
+    text: str
+    start_s: float
+    end_s: float
+
+
+class SegmentScores(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What whisper says of a segment. seek_frames: where its window starts, 10 ms each; token_ids: its text."""
+
+    seek_frames: int
+    token_ids: tuple[int, ...]
+    temperature: float
+    avg_logprob: float
+    compression_ratio: float
+    no_speech_prob: float
+
+
+class Segment(msgspec.Struct, frozen=True, gc=False, tag="segment", omit_defaults=True):
     """A transcribed stretch of audio; times in seconds from the start of the audio."""
 
     text: str
     start_s: float
     end_s: float
     language: str = ""
+    words: tuple[Word, ...] = ()
+    scores: SegmentScores | None = None
 
 
 class RawRows(msgspec.Struct, frozen=True, gc=False, tag="raw"):

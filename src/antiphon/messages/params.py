@@ -40,11 +40,16 @@ class SpeechParams(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class TranscriptionParams(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a listener transcribes. language "" = detect; prompt is preceding text of the same talk."""
+    """How a listener transcribes. language "" = detect; prompt is preceding text of the same talk.
+
+    times_words: tell when each word was said. translates: write English, whatever is spoken.
+    """
 
     language: str = ""
     prompt: str = ""
     temperature: float = 0.0
+    times_words: bool = False
+    translates: bool = False
 
 
 class RequestParams(msgspec.Struct, frozen=True, omit_defaults=True):

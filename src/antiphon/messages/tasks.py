@@ -104,12 +104,14 @@ class ChatInput:
 
 @dataclass(frozen=True)
 class TranscriptionInput:
-    """Speech to be written down: float32 mono 16 kHz [samples]."""
+    """Speech to be written down: float32 mono 16 kHz [samples]. The rest: see TranscriptionParams."""
 
     audio: np.ndarray
     language: str = ""
     prompt: str = ""
     temperature: float = 0.0
+    times_words: bool = False
+    translates: bool = False
 
 
 @dataclass(frozen=True)

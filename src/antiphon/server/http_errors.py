@@ -17,6 +17,10 @@ from starlette.responses import Response
 from antiphon.errors import AntiphonError, InvalidRequestError, OverloadedError, UnauthorizedError
 
 _MAX_SHOWN_CHARS = 80
+_INSTEAD = {
+    "/v1/responses": "send the conversation to POST /v1/chat/completions",
+    "/v1/completions": "send the prompt as a message to POST /v1/chat/completions",
+}
 _HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
@@ -71,8 +75,9 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
 
 
 def no_such_route(path: str) -> Response:
-    """A 404 for a path that is not ours."""
-    message = f"there is no {path} here; GET /docs lists the routes"
+    """A 404 for a path that is not ours, with what to use instead of a path of OpenAI's."""
+    instead = next((use for known, use in _INSTEAD.items() if f"{path}/".startswith(f"{known}/")), "")
+    message = f"there is no {path} here; {instead or 'GET /docs lists the routes'}"
     return json_response(_envelope(message, "invalid_request_error", _HTTP_CODES[404]), status=404)
 
 

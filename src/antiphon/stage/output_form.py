@@ -11,7 +11,16 @@ from typing import get_args
 
 import msgspec
 
-from antiphon.messages.client import AudioChunk, ClientData, OutputEnd, TokenChance, TokenLogprob, Usage
+from antiphon.messages.client import (
+    AudioChunk,
+    ClientData,
+    OutputEnd,
+    SegmentScores,
+    TokenChance,
+    TokenLogprob,
+    Usage,
+    Word,
+)
 from antiphon.stage.request import StageOutput
 
 _INT_LIMIT = 2**63
@@ -34,12 +43,17 @@ def problem_of_form(output: StageOutput) -> str:
 
 def problem_of(message: ClientData | OutputEnd | Usage) -> str:
     """The first field of the message that cannot travel, and what it is, or ""."""
-    for name, check in _CHECKS[type(message)]:
-        value: object = getattr(message, name)
-        if not check(value):
-            return f"{type(message).__name__}.{name} is {type(value).__name__} {ascii(value)[:40]}"
-    if isinstance(message, AudioChunk) and message.sample_rate <= 0:
+    if isinstance(message, AudioChunk) and type(message.sample_rate) is int and message.sample_rate <= 0:
         return f"AudioChunk.sample_rate is {message.sample_rate}"
+    return problem_of_fields(message)
+
+
+def problem_of_fields(value: msgspec.Struct) -> str:
+    """The first field that is not of its declared type, and what it is, or ""."""
+    for name, check in _CHECKS[type(value)]:
+        given: object = getattr(value, name)
+        if not check(given):
+            return f"{type(value).__name__}.{name} is {type(given).__name__} {ascii(given)[:40]}"
     return ""
 
 
@@ -71,18 +85,13 @@ def _is_usage(value: object) -> bool:
     return type(value) is Usage
 
 
-def _are_logprobs(value: object) -> bool:
-    return isinstance(value, tuple) and all(map(_is_logprob, value))
+def _is_one(kind: type[msgspec.Struct]) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, kind) and not problem_of_fields(value)
 
 
-def _is_logprob(value: object) -> bool:
-    return isinstance(value, TokenLogprob) and all(map(_is_chance, (value.token, *value.best)))
-
-
-def _is_chance(value: object) -> bool:
-    return (
-        type(value) is TokenChance and _is_text(value.text) and type(value.data) is bytes and _is_float(value.logprob)
-    )
+def _are_all(kind: type[msgspec.Struct]) -> Callable[[object], bool]:
+    is_one = _is_one(kind)
+    return lambda value: isinstance(value, tuple) and all(map(is_one, value))
 
 
 _BY_TYPE: dict[object, Callable[[object], bool]] = {
@@ -93,9 +102,13 @@ _BY_TYPE: dict[object, Callable[[object], bool]] = {
     list[int]: _are_ints,
     tuple[int, ...]: _are_ints,
     Usage: _is_usage,
-    tuple[TokenLogprob, ...]: _are_logprobs,
+    TokenChance: _is_one(TokenChance),
+    tuple[TokenChance, ...]: _are_all(TokenChance),
+    tuple[TokenLogprob, ...]: _are_all(TokenLogprob),
+    tuple[Word, ...]: _are_all(Word),
+    SegmentScores | None: lambda value: value is None or _is_one(SegmentScores)(value),
 }
 _CHECKS = {
     kind: tuple((field.name, _BY_TYPE[field.type]) for field in msgspec.structs.fields(kind))
-    for kind in (*get_args(ClientData), OutputEnd, Usage)
+    for kind in (*get_args(ClientData), OutputEnd, Usage, TokenChance, TokenLogprob, Word, SegmentScores)
 }

@@ -16,6 +16,12 @@ def assert_envelope(answer, status: int, code: str) -> dict:
     return error
 
 
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/responses/resp_1", "/v1/completions"])
+async def test_a_route_of_openais_that_is_not_here_says_what_to_use(http, path):
+    error = assert_envelope(await http.post(path, json={"model": "voice", "input": "Hi."}), 404, "not_found")
+    assert "POST /v1/chat/completions" in error["message"]
+
+
 async def test_an_unknown_route_is_a_404_envelope(http):
     assert "/v2/nothing" in assert_envelope(await http.get("/v2/nothing"), 404, "not_found")["message"]
 

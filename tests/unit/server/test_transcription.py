@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from antiphon.client.output_stream import StageMessage
-from antiphon.messages.client import Segment, Usage
+from antiphon.errors import InvalidRequestError
+from antiphon.messages.client import OutputEnd, Segment, SegmentScores, Usage, Word
 from antiphon.server.audio_encode import AudioFormat, encode_whole
-from tests.unit.server.conftest import RawExchange, end, tone
+from tests.unit.server.conftest import RawExchange, end, events, tone
 
 pytestmark = pytest.mark.anyio
 PATH = "/v1/audio/transcriptions"
@@ -22,6 +23,18 @@ SEGMENTS = [
 
 def form(**fields: str) -> dict:
     return {"data": {"model": "whisper-1", **fields}, "files": {"file": ("a.wav", WAV)}}
+
+
+MULTIPART = [(b"content-type", b"multipart/form-data; boundary=x")]
+
+
+def multipart(**fields: str) -> bytes:
+    parts = [
+        f'--x\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'.encode()
+        for name, value in {"model": "whisper-1", **fields}.items()
+    ]
+    file = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n' + WAV + b"\r\n--x--\r\n"
+    return b"".join([*parts, file])
 
 
 async def test_json_is_the_default(http, client):
@@ -71,6 +84,78 @@ async def test_vtt(http, client):
     )
 
 
+WORDS = (Word(" Hello", 0.0, 0.6), Word(" there.", 0.6, 1.5))
+SCORES = SegmentScores(3, (7, 8), 0.0, -0.25, 1.5, 0.1)
+SCORED = [StageMessage("listener", Segment(" Hello there.", 0.0, 1.5, "en", WORDS, SCORES)), end("listener")]
+
+
+async def test_verbose_json_has_the_scores_of_its_segments_and_the_words_if_they_are_asked_for(http, client):
+    client.script = SCORED
+    answer = (await http.post(PATH, **form(response_format="verbose_json"))).json()
+    assert answer["segments"] == [
+        {
+            "id": 0,
+            "start": 0.0,
+            "end": 1.5,
+            "text": "Hello there.",
+            "seek": 3,
+            "tokens": [7, 8],
+            "temperature": 0.0,
+            "avg_logprob": -0.25,
+            "compression_ratio": 1.5,
+            "no_speech_prob": 0.1,
+        }
+    ]
+    assert "words" not in answer and not client.inputs[0].times_words
+    asked = form(response_format="verbose_json", **{"timestamp_granularities[]": "word"})
+    answer = (await http.post(PATH, **asked)).json()
+    assert answer["words"] == [
+        {"word": "Hello", "start": 0.0, "end": 0.6},
+        {"word": "there.", "start": 0.6, "end": 1.5},
+    ]
+    assert "segments" not in answer and client.inputs[1].times_words
+    asked = form(response_format="verbose_json", **{"timestamp_granularities[]": ["word", "segment"]})
+    assert (await http.post(PATH, **asked)).json().keys() >= {"words", "segments"}
+
+
+async def test_a_streamed_transcript_comes_segment_by_segment(app, client):
+    exchange = RawExchange(app, PATH, multipart(stream="true"), headers=MULTIPART)
+    running = asyncio.create_task(exchange.run())
+    await client.submitted.wait()
+    (stream,) = client.streams
+    stream.accept(("listener",))
+    stream.push("listener", Segment(" Hello there.", 0.0, 1.5, "en"))
+    while b"Hello there." not in exchange.body_sent:
+        await asyncio.sleep(0)
+    assert exchange.status == 200
+    stream.push("listener", Segment(" Bye.", 1.5, 2.0, "en"))
+    stream.push("listener", OutputEnd())
+    await running
+    assert events(exchange.body_sent.decode()) == [
+        {"type": "transcript.text.delta", "delta": "Hello there."},
+        {"type": "transcript.text.delta", "delta": " Bye."},
+        {
+            "type": "transcript.text.done",
+            "text": "Hello there. Bye.",
+            "usage": {"type": "duration", "seconds": 1.0},
+        },
+    ]
+
+
+async def test_a_stream_that_fails_before_its_first_word_is_an_http_error(http, client):
+    client.failure = InvalidRequestError("no such language", param="language")
+    answer = await http.post(PATH, **form(stream="true", language="xx"))
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "language")
+
+
+async def test_a_translation_is_asked_of_the_listener(http, client):
+    client.script = SEGMENTS
+    answer = await http.post("/v1/audio/translations", **form(response_format="verbose_json", prompt="Names: Bo"))
+    assert (answer.json()["task"], answer.json()["text"]) == ("translate", "Hello there. Bye.")
+    (speech,) = client.inputs
+    assert (speech.translates, speech.prompt, speech.language) == (True, "Names: Bo", "")
+
+
 async def test_silence_is_an_empty_text(http, client):
     client.script = [end("listener")]
     assert (await http.post(PATH, **form())).json()["text"] == ""
@@ -82,6 +167,12 @@ async def test_silence_is_an_empty_text(http, client):
         ({"response_format": "xml"}, "response_format"),
         ({"temperature": "7"}, "temperature"),
         ({"timestamp_granularities[]": "word"}, "timestamp_granularities[]"),
+        (
+            {"timestamp_granularities[]": "letter", "response_format": "verbose_json"},
+            "timestamp_granularities[][0]",
+        ),
+        ({"stream": "true", "response_format": "srt"}, "stream"),
+        ({"include[]": "logprobs"}, "include[]"),
     ],
 )
 async def test_a_wrong_field_is_a_400_that_names_it(http, client, fields, param):
@@ -107,11 +198,7 @@ async def test_an_unknown_model_is_a_404(http):
 
 
 async def test_hanging_up_aborts_the_request(app, client):
-    body = (
-        b'--x\r\nContent-Disposition: form-data; name="model"\r\n\r\nwhisper-1\r\n'
-        b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n' + WAV + b"\r\n--x--\r\n"
-    )
-    exchange = RawExchange(app, PATH, body, headers=[(b"content-type", b"multipart/form-data; boundary=x")])
+    exchange = RawExchange(app, PATH, multipart(), headers=MULTIPART)
     running = asyncio.create_task(exchange.run())
     await client.submitted.wait()
     exchange.hung_up.set()

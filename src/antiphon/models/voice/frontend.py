@@ -92,11 +92,16 @@ class VoiceFrontend:
         self._check_audio(task.audio, "file")
         if len(task.language) > _LANGUAGE_CHARS:
             raise InvalidRequestError("language is a code such as 'en'", param="language")
+        language = task.language.lower().partition("-")[0]  # the listener knows no regions
         if len(task.prompt) > _PROMPT_CHARS:
             raise InvalidRequestError(f"prompt is longer than {_PROMPT_CHARS} characters", param="prompt")
         _check_unicode(task.language, "language")
         _check_unicode(task.prompt, "prompt")
-        params = RequestParams(transcription=TranscriptionParams(task.language, task.prompt, task.temperature))
+        params = RequestParams(
+            transcription=TranscriptionParams(
+                language, task.prompt, task.temperature, task.times_words, task.translates
+            )
+        )
         return EntryPayload("transcription", AUDIO, TEXT, params, {"audio": _float32(task.audio)}, {})
 
     def _check_text(self, text: str, param: str, *, allow_blank: bool = False) -> None:

@@ -6,12 +6,13 @@ Out: Segments for the client of a transcription; for a chat, `messages` with the
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 import numpy as np
 
 from antiphon.errors import AntiphonError, InvalidRequestError
-from antiphon.messages.client import Segment, Usage
+from antiphon.messages.client import Segment, SegmentScores, Usage, Word
 from antiphon.messages.conversation import Conversation
 from antiphon.models.voice.weights import model_path, whisper_tiny
 from antiphon.stage.engine.generation_model import ModelContext, Slot
@@ -93,9 +94,11 @@ class Listener:
             beam_size=_BEAM_SIZE,
             vad_filter=True,
             condition_on_previous_text=False,
+            word_timestamps=params.times_words,
+            task="translate" if params.translates else "transcribe",
         )
         for segment in segments:
-            yield Segment(segment.text, segment.start, segment.end, info.language)
+            yield _segment(segment, "en" if params.translates else info.language)
 
     def _finish(self, state: ListenerState, request: StageRequest) -> StageOutput:
         usage = Usage(num_samples=state.num_samples, num_output_tokens=sum(len(t.split()) for t in state.transcripts))
@@ -104,6 +107,20 @@ class Listener:
         conversation = _fill_in(Conversation.decode(request.input.whole["messages"]), state.transcripts)
         handoff = {"thinker": {"messages": conversation.encode()}}
         return StageOutput(handoff=handoff, finished=True, usage=usage)
+
+
+def _segment(heard: Any, language: str) -> Segment:
+    """A segment of faster-whisper's, which has numpy's numbers in some of its fields."""
+    words = tuple(Word(word.word, float(word.start), float(word.end)) for word in heard.words or ())
+    scores = SegmentScores(
+        int(heard.seek),
+        tuple(map(int, heard.tokens)),
+        float(heard.temperature or 0.0),
+        float(heard.avg_logprob),
+        float(heard.compression_ratio),
+        float(heard.no_speech_prob),
+    )
+    return Segment(heard.text, float(heard.start), float(heard.end), language, words, scores)
 
 
 def _turns(audio: np.ndarray, turn_samples: np.ndarray | None) -> list[np.ndarray]:
