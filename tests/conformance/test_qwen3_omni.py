@@ -10,7 +10,7 @@ pytest.importorskip("transformers")
 
 from transformers import WhisperFeatureExtractor
 
-from antiphon.errors import AntiphonError, InvalidRequestError
+from antiphon.errors import AntiphonError, InvalidRequestError, UnsupportedOptionError
 from antiphon.messages.params import SamplingParams
 from antiphon.models.qwen3_omni.prompts import Conversation, Sound, Tensor, TokenizedPrompt, Turn
 from tests.conformance.omni_chain import Chain, Heard
@@ -214,6 +214,37 @@ def test_a_spoken_conversation_goes_through_the_checkpoints_processor(tmp_path: 
     assert heard.text == text_of(want.token_ids)
     assert heard.codes.tolist() == want.codes.tolist()
     assert not heard.token_ids
+
+
+def test_the_talker_hears_no_token_of_a_stop_text(tmp_path: Path) -> None:
+    Reference(3, tmp_path)
+    save_processor(tmp_path)
+    conversation = Conversation((Turn("user", ("w7 w8",)),))
+
+    def answer(max_tokens: int, stop: str = "") -> tuple[str, int]:
+        """The text, and the bytes of the rows that the talker has got."""
+        chain = Chain(tmp_path)
+        sampling = SamplingParams(max_tokens=max_tokens, temperature=0.0, stop=(stop,) if stop else ())
+        chain.submit("a", conversation, sampling, voice="ethan")
+        heard = chain.run()["a"]
+        return heard.text, chain.num_bytes["thinker->talker"]
+
+    whole, _ = answer(8)
+    words = whole.split()
+    stop = " ".join(words[5:])
+    assert whole.count(stop) == 1 and len(words) == 8
+    text, num_bytes = answer(8, stop)
+    assert text.split() == words[:5]
+    assert num_bytes == answer(6)[1], "the prompt's rows and five tokens': a sixth one's is not computed"
+    assert answer(8, "never said") == answer(8)
+
+
+def test_a_stop_text_without_a_tokenizer_is_refused(expected: Expected) -> None:
+    chain = Chain(expected.path)
+    name = next(iter(PROMPTS))
+    chain.submit(name, PROMPTS[name], SamplingParams(max_tokens=2, stop=("w1",)))
+    error = chain.run()[name].error
+    assert isinstance(error, UnsupportedOptionError) and error.param == "stop"
 
 
 @pytest.mark.parametrize(("count", "max_num_seqs"), [(33, 4), (200, 32)])

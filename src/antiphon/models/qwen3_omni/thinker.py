@@ -14,7 +14,7 @@ import torch
 from tokenizers.decoders import DecodeStream
 from transformers import Qwen3OmniMoeThinkerForConditionalGeneration
 
-from antiphon.errors import InvalidRequestError
+from antiphon.errors import InvalidRequestError, UnsupportedOptionError
 from antiphon.messages.client import ClientData, TextDelta, TokenDelta, Usage
 from antiphon.messages.params import SamplingParams
 from antiphon.models.hf_text.stop_strings import StopStrings
@@ -23,6 +23,7 @@ from antiphon.models.qwen3_omni.checkpoint import Checkpoint
 from antiphon.models.qwen3_omni.conversation import ConversationReader
 from antiphon.models.qwen3_omni.layout import TalkerLayout
 from antiphon.models.qwen3_omni.prompt_inputs import PromptEncoder, Tensors, ThinkerPrompt
+from antiphon.models.qwen3_omni.spoken_rows import SpokenRows
 from antiphon.stage.engine.autoregressive_model import Accepted, KVLayout, SamplingRules, Span, StepTensors
 from antiphon.stage.engine.generation_model import ModelContext
 from antiphon.stage.held_logprobs import HeldLogprobs
@@ -33,7 +34,10 @@ from antiphon.stage.runner.paged_attention import NAME, PagedStep
 
 @dataclass
 class ThinkerState:
-    """A prompt and the tokens that followed it. `layout` is None once it has been handed off."""
+    """A prompt and the tokens that followed it. `layout` is None once it has been handed off.
+
+    spoken: what holds rows back from the talker, where a stop text may come.
+    """
 
     stop_strings: StopStrings
     stream: DecodeStream
@@ -42,6 +46,7 @@ class ThinkerState:
     new_ids: list[int] = field(default_factory=list)
     prompt: ThinkerPrompt | None = None
     layout: np.ndarray | None = None
+    spoken: SpokenRows | None = None
 
 
 class Thinker:
@@ -72,6 +77,10 @@ class Thinker:
 
     def open(self, request: StageRequest) -> ThinkerState:
         """No prompt yet."""
+        sampling = request.params.sampling
+        if self._reader is None and (sampling.stop or sampling.logprobs is not None):
+            param = "stop" if sampling.stop else "logprobs"
+            raise UnsupportedOptionError(f"`{param}`: this checkpoint has no tokenizer, so no text", param=param)
         return ThinkerState(StopStrings(request.params.sampling.stop), DecodeStream(skip_special_tokens=True))
 
     def receive(self, request: StageRequest, state: ThinkerState, rows: dict[str, Arrays], ended: bool) -> None:
@@ -91,6 +100,8 @@ class Thinker:
             state.layout = self._talker_layout.of_prompt(ids.numpy(), prompt_inputs.media_of(tensors))
         state.prompt = self._encoder.lay_out(tensors, use_audio_in_video=use_audio_in_video)
         state.prompt_ids = ids.tolist()
+        if "talker" in request.consumers and request.params.sampling.stop:
+            state.spoken = SpokenRows(len(state.prompt_ids))
 
     def rules(self, request: StageRequest, state: ThinkerState) -> SamplingRules:
         """The end of a turn ends the answer."""
@@ -175,7 +186,7 @@ class Thinker:
             handoff=_handoff(entry),
             client=client,
             finished=finished,
-            finish_reason=entry.finish_reason or "stop",
+            finish_reason="stop" if state.stop_strings.has_stopped else entry.finish_reason or "stop",
             usage=Usage(len(state.prompt_ids), len(state.new_ids)),
         )
 
@@ -191,6 +202,8 @@ class Thinker:
             text += state.stop_strings.finish()
         if entry.scores is not None and not is_end:
             state.held.push(self._reader.logprob(token, entry.scores), len(piece))
+        if state.spoken is not None:
+            state.spoken.token(len(piece), len(text))
         return (TextDelta(text, state.held.release(len(text), is_last=is_last)),) if text else ()
 
 
@@ -198,6 +211,10 @@ def _handoff(entry: Accepted[ThinkerState]) -> dict[str, Arrays]:
     if "talker" not in entry.request.consumers or not len(entry.rows["embed"]):
         return {}
     rows: Arrays = {"embed": entry.rows["embed"], "hidden": entry.rows["hidden"]}
+    if entry.state.spoken is not None:
+        rows = entry.state.spoken.take(rows)
+    if not len(rows["embed"]):
+        return {}
     if entry.state.layout is not None:
         rows["layout"] = entry.state.layout
         entry.state.layout = None
