@@ -65,7 +65,7 @@ _REQUESTS = (
         "http_requests_open",
         "requests",
         _PROCESS,
-        "HTTP requests that have begun and are not over, without /health, /ready and /metrics",
+        "HTTP requests and WebSockets that have begun and are not over, without /health, /ready and /metrics",
     ),
     (
         _H,

@@ -15,6 +15,7 @@ from antiphon.messages.tasks import ChatMessage, ChatPart, Sound
 
 Json = dict[str, object]
 _MAX_ITEMS = 256
+_MAX_BYTES = 64 << 20
 _MAX_PROMPT_CHARS = 12_000
 _CHARS_PER_MS = 0.015
 """How fast an unfinished answer is taken to be spoken: a calm speaker's 15 characters a second."""
@@ -95,6 +96,10 @@ class Item:
         """Its spoken parts."""
         return (part for part in self.parts if isinstance(part, Heard))
 
+    def size_bytes(self) -> int:
+        """What it takes to keep it."""
+        return sum(_size_bytes(part) for part in self.parts)
+
     def _part_json(self, part: Part) -> Json:
         match part:
             case Written(text=text):
@@ -105,8 +110,16 @@ class Item:
                 return {"type": "output_audio", "transcript": transcript}
 
 
+def _size_bytes(part: Part) -> int:
+    match part:
+        case Written(text=text) | Spoken(transcript=text):
+            return len(text)
+        case Heard(samples=samples, transcript=transcript):
+            return len(transcript or "") + (0 if samples is None else samples.nbytes)
+
+
 class Conversation:
-    """Owns the items of one session, at most 256: the oldest leaves for a new one."""
+    """Owns the items of one session, at most 256 and 64 MiB of them: the oldest leave for new ones."""
 
     def __init__(self) -> None:
         self._items: list[Item] = []
@@ -127,8 +140,14 @@ class Conversation:
         return self._items[place - 1].id if place else None
 
     def drop_oldest(self) -> list[str]:
-        """The ids of items that had to leave, because there are too many."""
-        dropped = self._items[: max(0, len(self._items) - _MAX_ITEMS)]
+        """The ids of items that had to leave, because there are too many; the newest stays."""
+        num_bytes, num_kept = 0, 0
+        for item in reversed(self._items):
+            num_bytes += item.size_bytes()
+            if num_kept and (num_kept == _MAX_ITEMS or num_bytes > _MAX_BYTES):
+                break
+            num_kept += 1
+        dropped = self._items[: len(self._items) - num_kept]
         del self._items[: len(dropped)]
         return [item.id for item in dropped]
 

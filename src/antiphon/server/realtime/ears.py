@@ -67,6 +67,20 @@ class Ears:
             self._keep(self._unjudged)
             self._unjudged, self._is_speech, self._num_loud = self._unjudged[:0], False, 0
 
+    @property
+    def is_speech(self) -> bool:
+        """True between SpeechStarted and SpeechStopped."""
+        return self._is_speech
+
+    def check_length(self, samples: Samples) -> None:
+        """InvalidRequestError for a turn that is longer than one may be."""
+        if len(samples) > self._max_samples:
+            raise InvalidRequestError(
+                f"a spoken turn lasts at most {self._max_turn_s:g} s; send it in parts, or raise "
+                "server.realtime_max_turn_s",
+                param="audio",
+            )
+
     def append(self, data: bytes) -> list[Heard]:
         """More audio. InvalidRequestError if, without turn detection, more than the longest turn would be kept."""
         if self._turns is None:

@@ -31,14 +31,14 @@ Id = Annotated[str, Field(min_length=1, max_length=_MAX_ID_CHARS)]
 
 
 def _from_beta(fields: object) -> object:
-    """The same session or response with its fields where the GA has them, and a note if one had to move."""
+    """The same with its fields where the GA has them; and whether it is the beta's: its sessions have no `type`."""
     if not isinstance(fields, dict) or _BETA_PLACES.keys().isdisjoint(fields):
         return fields
     moved: dict[str, object] = {name: value for name, value in fields.items() if name not in _BETA_PLACES}
     for name, path in _BETA_PLACES.items():
         if name in fields:
             _put(moved, path, fields[name])
-    return {**moved, "by_beta_names": True}
+    return {**moved, "by_beta_names": "type" not in fields}
 
 
 def _put(fields: dict[str, object], path: Sequence[str], value: object) -> None:

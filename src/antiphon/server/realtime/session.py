@@ -35,12 +35,13 @@ from antiphon.server.realtime.schema import (
     TruncateItem,
 )
 from antiphon.server.realtime.session_config import Abilities, SessionConfig
-from antiphon.server.realtime.wire_audio import Samples
+from antiphon.server.realtime.wire_audio import HEARING_RATE, Samples
 from antiphon.server.socket_answer import error_event, new_event_id
 from antiphon.server.websocket import ClientEvent
 
 Json = dict[str, object]
 _MAX_BEING_WRITTEN = 16
+_MAX_SAMPLES_BEING_WRITTEN = 600 * HEARING_RATE
 
 
 @dataclass(frozen=True)
@@ -101,13 +102,20 @@ class Session:
         self._expires_s = expires_s
         self._say({"type": "session.created", "session": self._config.as_json(self._id, expires_s)})
 
+    def check_hears(self) -> None:
+        """UnsupportedModalityError if the pipeline hears no sound."""
+        if not self._abilities.hears:
+            raise UnsupportedModalityError("this pipeline hears no sound", param="audio")
+
     def on_event(self, event: ClientEvent) -> None:
         """Any event but more audio. Raises the InvalidRequestError that the client is told, and has changed nothing."""
         match event:
             case SessionUpdate():
                 self._update(event)
             case CommitAudio():
-                self._add_turn(new_item_id(), self._ears.commit())
+                self._check_room_for_sound()
+                turn_id = self._turn_id if self._ears.is_speech else new_item_id()
+                self._add_turn(turn_id, self._ears.commit())
             case ClearAudio():
                 self._ears.clear()
                 self._say({"type": "input_audio_buffer.cleared"})
@@ -218,6 +226,7 @@ class Session:
     def _speech_stopped(self, end_ms: int, samples: Samples) -> None:
         self._say({"type": "input_audio_buffer.speech_stopped", "audio_end_ms": end_ms, "item_id": self._turn_id})
         try:
+            self._check_room_for_sound()
             self._add_turn(self._turn_id, samples)
             if self._config.turns is not None and self._config.turns.create_response:
                 self._create_response(ResponsePatch())
@@ -226,7 +235,6 @@ class Session:
 
     def _add_turn(self, item_id: str, samples: Samples) -> None:
         item = Item("user", [Heard(samples)], item_id)
-        self._check_can_hear(item)
         committed = {"type": "input_audio_buffer.committed", "item_id": item_id}
         self._say({**committed, "previous_item_id": self._conversation.last_id()})
         self._add(item)
@@ -252,11 +260,20 @@ class Session:
         self._say({"type": "conversation.item.done", "item": item.as_json()})
 
     def _check_can_hear(self, item: Item) -> None:
-        if any(part.samples is not None for part in item.heard()) and not self._abilities.hears:
-            raise UnsupportedModalityError("this pipeline hears no sound", param="audio")
-        pending = sum(part.is_being_written for known in self._conversation.items for part in known.heard())
-        if pending >= _MAX_BEING_WRITTEN:
-            raise OverloadedError(f"{pending} spoken turns are not written down yet; wait for some of them")
+        sounds = [part.samples for part in item.heard() if part.samples is not None]
+        if not sounds:
+            return
+        self.check_hears()
+        self._check_room_for_sound()
+        for samples in sounds:
+            self._ears.check_length(samples)
+
+    def _check_room_for_sound(self) -> None:
+        """OverloadedError if so much sound waits to be written down that more would only pile up."""
+        waiting = [part.samples for item in self._conversation.items for part in item.heard() if part.is_being_written]
+        num_samples = sum(len(samples) for samples in waiting if samples is not None)
+        if len(waiting) >= _MAX_BEING_WRITTEN or num_samples >= _MAX_SAMPLES_BEING_WRITTEN:
+            raise OverloadedError(f"{len(waiting)} spoken turns are not written down yet; wait for some of them")
 
     def _write_down(self, item: Item) -> None:
         """Have the words of its spoken parts found, where the client or the model wants them."""

@@ -78,6 +78,7 @@ class Talk:
             self._socket.tell(error, event)
 
     async def _hear(self, event: AppendAudio) -> list[Heard]:
+        self._session.check_hears()
         if len(event.audio) > _MUCH_AUDIO_BYTES:
             return await asyncio.to_thread(lambda: self._ears.append(decoded(event.audio, "audio")))
         return self._ears.append(decoded(event.audio, "audio"))
