@@ -164,7 +164,8 @@ _CLIENT_LANE = (
         "client_messages_sent_total",
         "messages",
         (*_REPLICA, "process"),
-        "outputs the replica has put on the client lane for the api-server `process`",
+        "outputs the replica has put on the client lane for the api-server `process`; deltas of a request that "
+        "travel as one count once",
     ),
     (
         _C,
