@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -45,8 +46,8 @@ AudioNode.prototype.connect = function (target, ...rest) {
     const { context } = target;
     if (!taps.has(context)) {
       const tap = context.createScriptProcessor(4096, 1, 1);
-      tap.onaudioprocess = ({ inputBuffer }) =>
-        window.played.push([context.sampleRate, inputBuffer.getChannelData(0).slice()]);
+      tap.onaudioprocess = ({ inputBuffer, playbackTime }) =>
+        window.played.push([context.sampleRate, inputBuffer.getChannelData(0).slice(), playbackTime]);
       connect.call(tap, target);
       taps.set(context, tap);
     }
@@ -56,6 +57,7 @@ AudioNode.prototype.connect = function (target, ...rest) {
 };
 """
 """Runs before the page's own scripts: whatever the page connects to a loudspeaker is written down here too."""
+_IS_SILENT = "return (window.played.at(-1)?.[1] ?? []).every((sample) => Math.abs(sample) < 1e-4);"
 _TAKE_PLAYED = """
 const bytes = new Uint8Array(window.played.reduce((sum, [, part]) => sum + 4 * part.length, 0));
 let at = 0;
@@ -125,10 +127,23 @@ class Browser:
         return turn.find_element(By.CLASS_NAME, "said").text
 
     def take_played(self) -> tuple[int, np.ndarray]:
-        """Sample rate and float32 samples that have reached a loudspeaker since the page was loaded or last asked."""
+        """Sample rate and float32 samples that have reached a loudspeaker since the page was loaded or last asked.
+
+        Waits for silence: samples are written down in blocks, and the last one comes when it is full.
+        """
+        self.wait(self.is_silent, "it still plays")
         rate, encoded = self.driver.execute_script(_TAKE_PLAYED)
         self.driver.execute_script("window.played = [];")
         return rate, np.frombuffer(base64.b64decode(encoded), np.float32)
+
+    def is_silent(self) -> bool:
+        """True if the last block that was written down holds no sound."""
+        return bool(self.driver.execute_script(_IS_SILENT))
+
+    def has_missed_samples(self) -> bool:
+        """True if this machine was too busy to write all played samples down."""
+        times = self.driver.execute_script("return window.played.map(([rate, , time]) => Math.round(time * rate))")
+        return any(later - earlier > 4096 for earlier, later in pairwise(times))
 
     def collect_requests(self) -> None:
         """Move the network log into `requested`."""

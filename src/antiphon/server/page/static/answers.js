@@ -73,7 +73,8 @@ export async function chat({ api, output, server, messages, signal }) {
 export async function readAloud({ api, output, server, text, signal }) {
   const { format, voice, speed } = settings;
   const sound = new Sound(output, format, server.sample_rate);
-  const body = { model: server.model, input: text, voice, speed, response_format: format };
+  const rate = format === "pcm" ? { sample_rate: server.sample_rate } : {}; // else the file says its own
+  const body = { model: server.model, input: text, voice, speed, response_format: format, ...rate };
   await answered({ name: settings.voice || server.model, sound, signal }, async (turn, watch) => {
     for await (const bytes of api.speech(body, signal)) {
       watch.mark("audio");
