@@ -94,7 +94,7 @@ class EdgeCursor:
             rows = self._without_repeated(rows, count)
             count = _num_rows(rows)
         if count:
-            self._pieces.append({key: _owned(array) for key, array in rows.items()})
+            self._pieces.append(_owned(rows))
             self.rows_produced += count
 
     def replay_from(self, row: int) -> None:
@@ -200,7 +200,7 @@ class EdgeCursor:
         if count and not self._row_bytes:
             self._form = self._form_of(_specs(rows, per_row=True), ())
         self._row_bytes, self._whole_bytes = row_bytes, whole_bytes
-        self._whole.update({key: _owned(array) for key, array in whole.items()})
+        self._whole.update(_owned(whole))
 
     def _without_repeated(self, rows: Arrays, count: int) -> Arrays:
         assert self._replay_row is not None
@@ -246,8 +246,12 @@ def _specs(arrays: Arrays, *, per_row: bool) -> tuple[TensorSpec, ...]:
     )
 
 
-def _owned(array: np.ndarray) -> np.ndarray:
-    return array if array.flags.writeable else array.copy()
+def _owned(arrays: Arrays) -> Arrays:
+    owned = dict(arrays)
+    for key, array in arrays.items():
+        if not array.flags.writeable:
+            owned[key] = array.copy()
+    return owned
 
 
 def _num_rows(rows: Arrays) -> int:

@@ -143,8 +143,9 @@ def _first(num_rows: int, key: str, rows: Collection[Arrays]) -> list[np.ndarray
     pieces = []
     for piece in rows:
         array = piece[key]
-        pieces.append(array if len(array) <= num_rows else array[:num_rows])
-        num_rows -= len(array)
+        count = len(array)
+        pieces.append(array if count <= num_rows else array[:num_rows])
+        num_rows -= count
         if num_rows <= 0:
             break
     return pieces

@@ -10,7 +10,8 @@ from antiphon.messages.error_info import ErrorInfo
 from antiphon.transport.channel import Frame
 
 _MAX_CHUNKS = 256
-_MAX_LEASES = 1024
+MAX_LEASES = 1024
+"""Leases of which a message is made without waiting for more."""
 _MAX_INLINE_BYTES = 256 * 1024
 
 
@@ -59,10 +60,8 @@ class Outgoing:
 
     @property
     def is_full(self) -> bool:
-        """True if there is enough for a message."""
-        return (
-            len(self.chunks) >= _MAX_CHUNKS or len(self.leases) >= _MAX_LEASES or len(self.inline) >= _MAX_INLINE_BYTES
-        )
+        """True if there are chunks enough for a message."""
+        return len(self.chunks) >= _MAX_CHUNKS or len(self.inline) >= _MAX_INLINE_BYTES
 
     def take(self, sender: str, arena: ArenaIdentity) -> list[Frame]:
         """The frames of a parcel of it all; nothing waits then."""

@@ -16,7 +16,7 @@ from antiphon.connector.base import Chunk, ConnectorStatistics
 from antiphon.connector.layout import Arrays, chunk_error, form_of, layout_of
 from antiphon.connector.leases import Credit, ForgottenPeers, Lease, Leases
 from antiphon.connector.memfd import PREFIX_BYTES, OwnArena, PeerArenas
-from antiphon.connector.parcel import Outgoing, Parcel, SentChunk
+from antiphon.connector.parcel import MAX_LEASES, Outgoing, Parcel, SentChunk
 from antiphon.errors import AntiphonError, ReplicaDiedError, StageError
 from antiphon.messages.error_info import to_info
 from antiphon.messages.interstage import ChunkFlag, ChunkHeader
@@ -35,6 +35,7 @@ class ShmConnector:
     def __init__(self, address: str, *, arena_bytes: int, window_bytes: int = 0) -> None:
         self._address = address
         self._arena_bytes = arena_bytes
+        self._max_chunk_bytes = arena_bytes // 4
         self._memory = OwnArena(arena_bytes)
         self._arena = Arena(arena_bytes)
         self._leases = Leases(arena_bytes, window_bytes or arena_bytes)
@@ -59,7 +60,7 @@ class ShmConnector:
     @property
     def max_chunk_bytes(self) -> int:
         """A quarter of the arena, so that a full-size chunk still fits beside others that are held."""
-        return self._arena_bytes // 4
+        return self._max_chunk_bytes
 
     @property
     def window_bytes(self) -> int:
@@ -75,7 +76,7 @@ class ShmConnector:
         """See Connector.put."""
         form, num_rows = header.form, header.rows
         layout = layout_of(form.encoded)
-        layout.check(header, rows, whole, self.max_chunk_bytes)
+        layout.check(header, rows, whole, self._max_chunk_bytes)
         outgoing = self._outgoing.get(peer) or self._meet(peer)
         if outgoing is None:
             return True
@@ -94,7 +95,9 @@ class ShmConnector:
             form.encoded, header.seq, header.first_row, num_rows, header.flags, header.error, lease, is_inline, offset
         )
         outgoing.chunks.append(sent)
-        self._wait(peer, outgoing)
+        self._waiting.add(peer)
+        if outgoing.is_full:
+            self._send(peer)
         self._num_put += 1
         self._num_bytes_put += layout.payload_bytes(num_rows)
         return True
@@ -117,7 +120,9 @@ class ShmConnector:
         outgoing = self._outgoing.get(chunk.reply_address)
         if chunk.lease and outgoing is not None:  # None: its producer was forgotten
             outgoing.leases.append(chunk.lease)
-            self._wait(chunk.reply_address, outgoing)
+            self._waiting.add(chunk.reply_address)
+            if len(outgoing.leases) >= MAX_LEASES:
+                self._send(chunk.reply_address)
 
     def flush(self) -> None:
         """Send what waits, one parcel per peer."""
@@ -178,12 +183,6 @@ class ShmConnector:
             return outgoing.room_for(size_bytes)
         place = self._arena.allocate(size_bytes)
         return None if place is None else PREFIX_BYTES + place
-
-    def _wait(self, peer: str, outgoing: Outgoing) -> None:
-        """Something waits for `peer`: until `flush`, or until it is enough for a message."""
-        self._waiting.add(peer)
-        if outgoing.is_full:
-            self._send(peer)
 
     def _send(self, peer: str) -> None:
         self._waiting.discard(peer)

@@ -28,11 +28,12 @@ _INT_LIMIT = 2**63
 
 def problem_of_form(output: StageOutput) -> str:
     """What of the output's containers is of another type than StageOutput declares, or ""."""
-    if not (isinstance(output.handoff, dict) and all(isinstance(arrays, dict) for arrays in output.handoff.values())):
+    handoff, client, first_rows = output.handoff, output.client, output.first_rows
+    if not isinstance(handoff, dict) or (handoff and not all(map(_is_dict, handoff.values()))):
         return "handoff is no dict of dicts"
-    if not isinstance(output.client, tuple | list):
-        return f"client is a {type(output.client).__name__}, no tuple"
-    if not (isinstance(output.first_rows, dict) and all(map(_is_int, output.first_rows.values()))):
+    if not isinstance(client, tuple | list):
+        return f"client is a {type(client).__name__}, no tuple"
+    if not isinstance(first_rows, dict) or (first_rows and not all(map(_is_int, first_rows.values()))):
         return "first_rows is no dict of ints"
     if output.finished:
         if type(output.usage) is not Usage:
@@ -63,6 +64,10 @@ def _is_text(value: object) -> bool:
         return type(value) is str and (value.isascii() or bool(value.encode()))
     except UnicodeEncodeError:
         return False
+
+
+def _is_dict(value: object) -> bool:
+    return isinstance(value, dict)
 
 
 def _is_int(value: object) -> bool:

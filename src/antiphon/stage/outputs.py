@@ -31,9 +31,10 @@ from antiphon.transport.channel import ChannelFullError, Outlet
 class _Route:
     start: StartRequest
     cursors: dict[str, EdgeCursor]
+    """Consumer -> cursor of the edge to it."""
     client_ended: bool
     row_forms: dict[str, RowForm] = field(default_factory=dict)
-    """Edge -> what the request's first rows on it are: later rows are joined to them."""
+    """Consumer -> what the request's first rows for it are: later rows are joined to them."""
     said: list[ClientOutput] = field(default_factory=list)
     """What the client has not been sent yet."""
 
@@ -55,6 +56,7 @@ class OutputRouter:
         self._replica = replica
         self._spec = spec
         self._edges = {edge.consumer: edge for edge in out_edges}
+        self._consumers = {edge.name: edge.consumer for edge in out_edges}
         self._declared = {output.key: DeclaredOutput(output) for output in spec.outputs}
         self._client_types = types_of(spec.client_kinds)
         self._plans = plans
@@ -78,20 +80,21 @@ class OutputRouter:
                 start.request_id, start.epoch, peer.edge, self._replica, peer.address, self._plans[peer.edge]
             )
             meter = self._meter.edges[peer.edge]
-            cursors[peer.edge] = EdgeCursor(target, self._connector.max_chunk_bytes, meter)
+            cursor = EdgeCursor(target, self._connector.max_chunk_bytes, meter)
+            cursors[self._consumers[peer.edge]] = cursor
         self._meter.open_lane(start.client_address, start.api_server)
         self._routes[start.request_id] = _Route(start, cursors, client_ended=not start.client_address)
-        return frozenset(edge.consumer for edge in self._edges.values() if edge.name in cursors)
+        return frozenset(cursors)
 
     def route(self, request_id: str, output: StageOutput) -> None:
         """Forward one step's output; UndeclaredOutputError (nothing was forwarded) if it is not as declared.
 
         Payload for a consumer or client lane that this request has not bound is dropped.
         """
-        self._check(request_id, output)
         route = self._routes[request_id]
+        self._check(route, output)
         for consumer, arrays in output.handoff.items():
-            cursor = route.cursors.get(self._edges[consumer].name)
+            cursor = route.cursors.get(consumer)
             if cursor is not None and not cursor.is_terminating:
                 if consumer in output.first_rows:
                     cursor.replay_from(output.first_rows[consumer])
@@ -119,7 +122,7 @@ class OutputRouter:
         blocked, waiting = {}, set[str]()
         for request_id, route in self._unsent.items():
             try:
-                refused = [edge for edge, cursor in route.cursors.items() if not cursor.flush(self._connector)]
+                refused = [c.target.edge for c in route.cursors.values() if not c.flush(self._connector)]
             except StageError as error:  # what the connector cannot carry ends its request, not the stage
                 self._failed[request_id], refused = error, []
             waiting.update(refused)
@@ -153,8 +156,8 @@ class OutputRouter:
         """Request -> why it cannot go on: rows that cannot travel, no credit in deadline_s, a full client lane."""
         failed, self._failed = self._failed, {}
         for request_id, route in self._unsent.items():
-            for edge, cursor in route.cursors.items():
-                if cursor.waited_s(now_s) > self._deadlines_s[edge]:
+            for cursor in route.cursors.values():
+                if cursor.waited_s(now_s) > self._deadlines_s[cursor.target.edge]:
                     failed[request_id] = self._no_credit(route, cursor)
         return failed
 
@@ -225,12 +228,15 @@ class OutputRouter:
         whole = {key: array for key, array in arrays.items() if self._declared[key].is_whole}
         return ({key: array for key, array in arrays.items() if key not in whole}, whole) if whole else (arrays, whole)
 
-    def _check(self, request_id: str, output: StageOutput) -> None:
+    def _check(self, route: _Route, output: StageOutput) -> None:
+        request_id = route.start.request_id
         problem = problem_of_form(output)
         if problem:
             raise self._undeclared(request_id, f"an output whose {problem}", "what StageOutput declares")
         for consumer, arrays in output.handoff.items():
-            self._check_handoff(request_id, consumer, arrays)
+            first_rows = route.row_forms.get(consumer)
+            if first_rows is None or not has_form(arrays, first_rows):
+                self._check_handoff(route, consumer, arrays)
         for data in output.client:
             if type(data) not in self._client_types:
                 expected = f"one of {sorted(self._spec.client_kinds)} on the client lane"
@@ -239,13 +245,10 @@ class OutputRouter:
             if problem:
                 raise self._undeclared(request_id, problem, "what the message declares")
 
-    def _check_handoff(self, request_id: str, consumer: str, arrays: Arrays) -> None:
-        edge = self._edges.get(consumer)
+    def _check_handoff(self, route: _Route, consumer: str, arrays: Arrays) -> None:
+        request_id, edge = route.start.request_id, self._edges.get(consumer)
         if edge is None:
             raise self._undeclared(request_id, f"handed off to {consumer!r}", f"one of {sorted(self._edges)}")
-        first = self._routes[request_id].row_forms.get(edge.name)
-        if first is not None and has_form(arrays, first):
-            return
         lengths: dict[str, int] = {}
         form: RowForm = {}
         for key, array in arrays.items():
@@ -264,9 +267,8 @@ class OutputRouter:
                 lengths[key], form[key] = len(array), (array.dtype, array.shape[1:])
         if len(set(lengths.values())) > 1:
             raise self._undeclared(request_id, f"rows {lengths} on {edge.name}", "as many rows of every key")
-        if form and first is None:
-            self._routes[request_id].row_forms[edge.name] = form
-        elif first is not None and form and form != first:
+        first = route.row_forms.setdefault(consumer, form) if form else form
+        if form != first:
             got, expected = f"rows of {in_words(form)} on {edge.name}", f"{in_words(first)}, as in its first rows"
             raise self._undeclared(request_id, got, expected)
 

@@ -73,6 +73,7 @@ class HopProducer:
             self._put(_header(form, seq, is_last=seq == num_chunks - 1), rows[seq % len(rows)])
             if seq % chunks_per_step == 0:
                 self._connector.flush()
+                self._take_in()
         seen = self._answer()
         per_s = num_chunks / (time.perf_counter() - began_s)
         expected = sum(seq % len(rows) for seq in range(num_chunks))
@@ -100,6 +101,10 @@ class HopProducer:
         self._deadline.check(waits_for)
         self._connector.flush()
         self._poller.wait(_WAIT_S)
+        self._take_in()
+
+    def _take_in(self) -> None:
+        """Credit and answers, as a stage does after every step."""
         while (chunk := self._connector.get()) is not None:
             self._answers.append(int(chunk.arrays[_SEEN][0, 0]))
             self._connector.release(chunk)
