@@ -265,6 +265,20 @@ FORMS = (
     form("temperature that is a word", "temperature", temperature="warm"),
     form("language that is a book", "language", data=silence(0.1), language="a language of no country"),
     form("prompt that is a book", "prompt", data=silence(0.1), prompt="word " * 1_000),
+    form(
+        "words' times where there is no place for them",
+        "timestamp_granularities[]",
+        **{"timestamp_granularities[]": "word"},
+    ),
+    form("unknown granularity", "timestamp_granularities[][0]", **{"timestamp_granularities[]": "syllable"}),
+    form("subtitles that are streamed", "stream", response_format="srt", stream="true"),
+    Bad(
+        "translation: no file",
+        {"url": "/v1/audio/translations", "data": {"model": "whisper-1"}},
+        400,
+        "file",
+        "missing_field",
+    ),
     Bad("transcription: no file", {"url": FORM_PATH, "data": {"model": "whisper-1"}}, 400, "file", "missing_field"),
     Bad(
         "transcription: the file has another name",

@@ -49,12 +49,33 @@ class AnswerMessage(BaseModel):
     audio: SpokenAnswer | None = Field(default=None, description="The speech, if `modalities` has `audio`.")
 
 
+class TokenChance(BaseModel):
+    """A token that could have come."""
+
+    token: str = Field(description="Its text.")
+    logprob: float = Field(description="Its log probability; -9999 for none.")
+    bytes: list[int] = Field(description="Its UTF-8 bytes, which may be part of a character.")
+
+
+class ChosenToken(TokenChance):
+    """The token that came, and the likeliest ones."""
+
+    top_logprobs: list[TokenChance] = Field(description="The likeliest tokens, as many as were asked for.")
+
+
+class ChoiceLogprobs(BaseModel):
+    """Log probabilities of a text."""
+
+    content: list[ChosenToken] | None = Field(description="One entry for each token.")
+    refusal: list[ChosenToken] | None = Field(description="Always null.")
+
+
 class Choice(BaseModel):
     """One answer."""
 
     index: int = Field(description="Its number, from 0.")
     message: AnswerMessage = Field(description="The answer.")
-    logprobs: dict[str, object] | None = Field(description="Log probabilities, if they were asked for.")
+    logprobs: ChoiceLogprobs | None = Field(description="Log probabilities, if they were asked for.")
     finish_reason: str = Field(description="Why it ended: `stop`, `length`, ...")
 
 
@@ -76,15 +97,39 @@ class AudioUsage(BaseModel):
     seconds: float = Field(description="Length of the audio.")
 
 
+class TranscriptSegment(BaseModel):
+    """A part of what is said. The fields with a default are there if the listener scores what it hears."""
+
+    id: int = Field(description="Its number, from 0.")
+    start: float = Field(description="Seconds from the beginning of the audio.")
+    end: float = Field(description="Seconds from the beginning of the audio.")
+    text: str = Field(description="What is said.")
+    seek: int = Field(default=0, description="Where the listener began to look, in frames of 10 ms.")
+    tokens: list[int] = Field(default=[], description="The text's tokens.")
+    temperature: float = Field(default=0.0, description="At which it was sampled.")
+    avg_logprob: float = Field(default=0.0, description="Mean log probability of the tokens.")
+    compression_ratio: float = Field(default=0.0, description="High: the text repeats itself.")
+    no_speech_prob: float = Field(default=0.0, description="Probability that nobody speaks.")
+
+
+class TranscriptWord(BaseModel):
+    """A word and its time."""
+
+    word: str = Field(description="The word.")
+    start: float = Field(description="Seconds from the beginning of the audio.")
+    end: float = Field(description="Seconds from the beginning of the audio.")
+
+
 class Transcription(BaseModel):
     """`response_format` json and verbose_json; the fields with a default are only in verbose_json."""
 
     text: str = Field(description="All that is said.")
     usage: AudioUsage = Field(description="What was measured.")
-    task: str = Field(default="transcribe", description="Always transcribe.")
+    task: Literal["transcribe", "translate"] = Field(default="transcribe", description="What was done.")
     language: str = Field(default="", description="Language of the speech, as given or detected.")
     duration: float = Field(default=0.0, description="Length of the audio in seconds.")
-    segments: list[dict[str, object]] = Field(default=[], description="Its parts with `start` and `end` in seconds.")
+    segments: list[TranscriptSegment] = Field(default=[], description="Its parts, if their times were asked for.")
+    words: list[TranscriptWord] = Field(default=[], description="Its words, if their times were asked for.")
 
 
 class Model(BaseModel):

@@ -39,6 +39,7 @@ _TEXT: Json = {"type": "string"}
 _BYTES: Json = {"type": "string", "contentMediaType": "application/octet-stream"}
 _EVENTS = {"text/event-stream": _reference(StreamEvent)}
 _AUDIO = {audio.content_type(_PCM_RATE).partition(";")[0]: _BYTES for audio in AudioFormat}
+_SUBTITLES = dict.fromkeys(("text/plain", "application/x-subrip", "text/vtt"), _TEXT)
 _DESCRIPTION = (
     "OpenAI's API for speech, chat and transcription. docs/http_api.md says where this server differs, and describes "
     "its WebSockets, which have no place in this document. Every error is an ErrorEnvelope."
@@ -84,11 +85,9 @@ ANSWERS = {
     "get /v1/audio/speech/{request_id}": Answer("How the request went.", SpeechOutcome, errors=(401, 404, 503)),
     "post /v1/chat/completions": Answer("The answer, or its pieces as events.", ChatCompletion, _EVENTS, _WORK),
     "post /v1/audio/transcriptions": Answer(
-        "What is said, in the format that was asked for.",
-        Transcription,
-        dict.fromkeys(("text/plain", "application/x-subrip", "text/vtt"), _TEXT) | _EVENTS,
-        _WORK,
+        "What is said, in the format that was asked for; or events.", Transcription, _SUBTITLES | _EVENTS, _WORK
     ),
+    "post /v1/audio/translations": Answer("What is said, in English.", Transcription, _SUBTITLES, _WORK),
     "get /v1/models": Answer("All names.", ModelList),
     "get /v1/models/{model}": Answer("The name.", Model, errors=(401, 404, 503)),
     "get /v1/audio/voices": Answer("All voices.", VoiceList),
@@ -96,6 +95,9 @@ ANSWERS = {
     "get /ready": Answer("Every stage has a live replica.", Readiness, errors=(503,)),
     "get /metrics": Answer("Prometheus text.", None, {"text/plain": _TEXT}, ()),
 }
+
+
+_UNKNOWN = Answer("See docs/http_api.md.")
 
 
 class DescribedApp(FastAPI):
@@ -134,7 +136,7 @@ def _described(document: Json) -> Json:
     }
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            _describe(operation, ANSWERS[f"{method} {path}"])
+            _describe(operation, ANSWERS.get(f"{method} {path}", _UNKNOWN))
     return document
 
 

@@ -84,7 +84,7 @@ def speech_stream_router(context: ServerContext, drain: Drain) -> APIRouter:
     @router.websocket("/v1/audio/speech/stream")
     async def stream_speech(websocket: WebSocket) -> None:
         context.client.pipeline.task("speech")
-        async with event_socket(websocket, _KINDS, context.settings) as socket:
+        async with event_socket(websocket, _KINDS, context.settings, subprotocol="realtime") as socket:
             await _Session(context, drain, socket, websocket).serve()
 
     return router

@@ -5,9 +5,11 @@ from collections.abc import Iterator
 import jsonschema_rs
 import pytest
 
-from antiphon.messages.client import Usage
+from antiphon.client.output_stream import StageMessage
+from antiphon.messages.client import Segment, SegmentScores, Usage, Word
+from antiphon.server.audio_encode import AudioFormat, encode_whole
 from antiphon.server.openapi import ANSWERS
-from tests.unit.server.conftest import audio, end, text
+from tests.unit.server.conftest import audio, end, text, tone
 
 pytestmark = pytest.mark.anyio
 CHAT = {"model": "voice", "messages": [{"role": "user", "content": "Hi."}]}
@@ -140,3 +142,17 @@ async def test_a_schema_of_the_page_is_reached_by_its_links(http):
     targets = {part.partition('"')[0] for part in page.split('href="#')[1:]}
     assert len(targets) > 20
     assert not [target for target in targets if f'id="{target}"' not in page]
+
+
+@pytest.mark.parametrize("route", ["transcriptions", "translations"])
+@pytest.mark.parametrize("format", ["json", "text", "verbose_json", "srt", "vtt"])
+async def test_a_transcript_of_every_format_is_as_described(http, client, document, route, format):
+    scores = SegmentScores(0, (1, 2), 0.0, -0.5, 1.1, 0.01)
+    segment = Segment(" Hello there.", 0.0, 1.5, "en", (Word(" Hello", 0.0, 0.5),), scores)
+    client.script = [StageMessage("listener", segment), end("listener")]
+    form = {"model": "whisper-1", "response_format": format}
+    if (route, format) == ("transcriptions", "verbose_json"):
+        form["timestamp_granularities[]"] = ["word", "segment"]
+    file = encode_whole(tone(24_000), AudioFormat.WAV, 24_000)
+    answer = await http.post(f"/v1/audio/{route}", data=form, files={"file": ("a.wav", file)})
+    check(document, f"post /v1/audio/{route}", answer)
