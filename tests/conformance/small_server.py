@@ -53,7 +53,7 @@ from antiphon.stage.report import StatisticsReporter
 from antiphon.stage.scheduler.generation import GenerationScheduler
 from antiphon.stage.spans import StageSpans
 from antiphon.transport.address import RunDirectory
-from antiphon.transport.channel import ChannelFullError, Inlet, Outlet
+from antiphon.transport.channel import ChannelFullError, GatheringOutlet, Inlet, Outlet
 from tests.conformance.row_models import Fault, RowFrontend, RowModel
 
 PATIENCE_S = 10.0
@@ -91,7 +91,7 @@ CONNECTORS = {"inproc": 2, "shm": 1024}
 """Connector -> row width: rows of 8 KiB, so that chunks lie in the arena and not beside their headers."""
 
 
-class RecordingOutlet(Outlet):
+class RecordingOutlet(GatheringOutlet):
     """A real outlet that also keeps what it sent, and can be full."""
 
     def __init__(self) -> None:
@@ -105,6 +105,7 @@ class RecordingOutlet(Outlet):
         if not isinstance(message, StatsReport):
             self.sent.append(message)
         super().send(address, message)
+        self.flush()
 
 
 class Replica:

@@ -56,7 +56,7 @@ from antiphon.messages.payload import EntryPayload
 from antiphon.messages.tasks import ChatInput, TaskInput, has_media
 from antiphon.monitor.counters import lane_counters
 from antiphon.monitor.trace import open_trace
-from antiphon.transport.channel import ChannelFullError, Inlet, Outlet
+from antiphon.transport.channel import ChannelFullError, GatheringOutlet, Inlet
 
 log = logging.getLogger(__name__)
 _LAST_WORDS_S = 5.0
@@ -103,7 +103,8 @@ class EngineClient:
         self._bootstrap = bootstrap
         self._control = Inlet(bootstrap.control_address, codec.TO_API_SERVER)
         self._client_lane = Inlet(bootstrap.client_address, codec.CLIENT_FRAME)
-        self._outlet = Outlet()
+        self._outlet = GatheringOutlet()
+        self._flush_handle: asyncio.Handle | None = None
         self._sender = InputSender(name, connector)
         self._open: dict[str, _Open] = {}
         self._admission = AdmissionView()
@@ -285,9 +286,9 @@ class EngineClient:
         )
 
     def _read_control(self) -> None:
-        while messages := self._control.receive():
-            for message in messages:
-                self._handle(message)
+        for message in self._control.receive():
+            self._handle(message)
+        self._sender.flush()
 
     def _handle(self, message: ToApiServer) -> None:
         if isinstance(message, StatsReport):
@@ -430,6 +431,13 @@ class EngineClient:
             self._outlet.send(self._bootstrap.orchestrator_address, message)
         except ChannelFullError as error:
             log.error("the orchestrator does not read: %s", error.message)
+        if self._flush_handle is None:
+            self._flush_handle = asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """What this turn of the event loop has had for the orchestrator leaves together."""
+        self._flush_handle = None
+        self._outlet.flush()
 
 
 def _resolve(future: asyncio.Future[None], error: AntiphonError | None = None) -> None:

@@ -37,7 +37,7 @@ class InputSender:
         return self._connector.fileno()
 
     def send(self, accepted: RequestAccepted, payload: EntryPayload) -> None:
-        """Send a request's whole input, now or as credit allows. StageError if it can never fit."""
+        """Take a request's whole input; it leaves with `flush`, as credit allows. StageError if it can never fit."""
         edge = edge_name(CLIENT, stage_of(accepted.entry_replica))
         target = EdgeTarget(
             request_id=accepted.request_id,
@@ -52,18 +52,21 @@ class InputSender:
         cursor.append(payload.rows, payload.whole)
         cursor.finish()
         self._cursors[accepted.request_id] = cursor
-        self.flush()
+        self._put(accepted.request_id, cursor)
 
     def flush(self) -> None:
         """Take in credit and send what it allows."""
         while (chunk := self._connector.get()) is not None:
             self._connector.release(chunk)
         for request_id, cursor in list(self._cursors.items()):
-            cursor.flush(self._connector)
-            if cursor.is_closed:
-                del self._cursors[request_id]
+            self._put(request_id, cursor)
         self._connector.flush()
         self._note_waiting()
+
+    def _put(self, request_id: str, cursor: EdgeCursor) -> None:
+        cursor.flush(self._connector)
+        if cursor.is_closed:
+            del self._cursors[request_id]
 
     def counters(self) -> Iterator[Counter]:
         """What has been sent, per edge and in all."""

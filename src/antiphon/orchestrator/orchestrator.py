@@ -231,11 +231,13 @@ class Orchestrator:
         names = frozenset(replica.name for replica in binding.replicas.values())
         self._requests[submit.request_id] = RequestState(submit.request_id, submit.epoch, submit.api_server, names)
         self._tally.bound(submit.request_id, submit.task)
-        for stage, replica in binding.replicas.items():
-            self._tell(replica, binding.start_request(submit, stage, api_server.client_address))
         entry = binding.entry
+        self._tell(entry, binding.start_request(submit, route.entry, api_server.client_address))
         accepted = RequestAccepted(submit.request_id, submit.epoch, entry.name, entry.connector_address, route.finals)
-        self._tell(api_server, accepted)
+        self._tell(api_server, accepted)  # the input is on its way while the later stages hear of the request
+        for stage, replica in binding.replicas.items():
+            if replica is not entry:
+                self._tell(replica, binding.start_request(submit, stage, api_server.client_address))
         log.debug("req=%s bound to %s", submit.request_id, ", ".join(sorted(names)))
 
     def _reject(self, submit: SubmitRequest, error: AntiphonError) -> None:

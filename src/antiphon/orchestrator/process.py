@@ -18,7 +18,7 @@ from antiphon.orchestrator.admission import Admission
 from antiphon.orchestrator.orchestrator import Orchestrator
 from antiphon.orchestrator.process_watch import ProcessWatch
 from antiphon.process import ChildProcess
-from antiphon.transport.channel import Inlet, Outlet, Poller
+from antiphon.transport.channel import GatheringOutlet, Inlet, Poller
 
 _MAX_MESSAGE_BYTES = 64 * 1024
 
@@ -28,7 +28,7 @@ class OrchestratorProcess:
 
     def __init__(self, bootstrap: Bootstrap) -> None:
         self._inlet = Inlet(bootstrap.orchestrator_address, codec.TO_ORCHESTRATOR, max_message_bytes=_MAX_MESSAGE_BYTES)
-        self._outlet = Outlet()
+        self._outlet = GatheringOutlet()
         self._poller = Poller()
         config = bootstrap.config
         admission = Admission(max_inflight=config.admission.max_inflight, max_queue=config.admission.max_queue)
@@ -77,6 +77,7 @@ class OrchestratorProcess:
             self._orchestrator.process_ended(name, pid)
         self._orchestrator.tell_admission()
         self._report_if_due()
+        self._outlet.flush()
         self._loop_meter.turn_ends()
         wait_s = min(max(0.0, self._next_report_s - time.monotonic()), self._monitor.max_wait_s)
         self._monitor.turn_ends(self._orchestrator.num_request_messages, wait_s)

@@ -32,7 +32,7 @@ from antiphon.stage.outputs import OutputRouter
 from antiphon.stage.report import StatisticsReporter
 from antiphon.stage.request import StageOutput, StageRequest
 from antiphon.stage.spans import StageSpans
-from antiphon.transport.channel import Inlet, Outlet, Poller
+from antiphon.transport.channel import GatheringOutlet, Inlet, Poller
 
 log = logging.getLogger(__name__)
 _IDLE_WAIT_S = 0.2
@@ -67,7 +67,7 @@ class StageLoop:
         inbox: Inbox,
         router: OutputRouter,
         control: Inlet[ToReplica],
-        events: Outlet,
+        events: GatheringOutlet,
         orchestrator_address: str,
         reporter: StatisticsReporter,
         spans: StageSpans,
@@ -112,6 +112,7 @@ class StageLoop:
         while not self._num_stops and not self._has_left:
             self._turn()
         self._events.send(self._orchestrator_address, Leaving(self._replica))
+        self._events.flush()
         drained_s = time.monotonic() + self._drain_s
         while not self._has_left and self._num_stops < 2 and time.monotonic() < drained_s:
             self._turn()
@@ -141,21 +142,20 @@ class StageLoop:
             self._poller.register(engine_fd)
 
     def _receive(self, now_s: float) -> None:
-        while messages := self._control.receive():
-            for message in messages:
-                match message:
-                    case StartRequest():
-                        self._start(message)
-                    case StopRequest():
-                        self._stop_request(message)
-                    case Joined():
-                        self._on_joined()
-                    case PeerDied(connector_address=address, client_address=client_address):
-                        self._router.forget_peer(address, client_address)
-                    case Leave():
-                        self._has_left = True
-                    case _:
-                        assert_never(message)
+        for message in self._control.receive():
+            match message:
+                case StartRequest():
+                    self._start(message)
+                case StopRequest():
+                    self._stop_request(message)
+                case Joined():
+                    self._on_joined()
+                case PeerDied(connector_address=address, client_address=client_address):
+                    self._router.forget_peer(address, client_address)
+                case Leave():
+                    self._has_left = True
+                case _:
+                    assert_never(message)
         self._inbox.receive(now_s)
 
     def _start(self, start: StartRequest) -> None:
@@ -275,6 +275,7 @@ class StageLoop:
             self._spans.released(bound.request)
             self._say(bound, StageEventKind.RELEASED)
         self._reporter.report_if_due(len(self._bound))
+        self._events.flush()
 
     def _say(self, bound: _Bound, kind: StageEventKind, error: AntiphonError | None = None) -> None:
         info = to_info(error) if error is not None else None

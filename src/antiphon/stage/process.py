@@ -29,7 +29,7 @@ from antiphon.stage.outputs import OutputRouter
 from antiphon.stage.report import StatisticsReporter
 from antiphon.stage.scheduler.generation import GenerationScheduler
 from antiphon.stage.spans import StageSpans
-from antiphon.transport.channel import Inlet, Outlet
+from antiphon.transport.channel import GatheringOutlet, Inlet, Outlet
 
 
 def make_engine(spec: StageSpec, context: ModelContext) -> StageEngine:
@@ -76,7 +76,7 @@ class StageProcess:
             config.connector.arena_mib << 20,
             num_requests=config.admission.max_inflight,
         )
-        self._events, self._client_lane = Outlet(), Outlet(max_queued=MAX_QUEUED_FRAMES)
+        self._events, self._client_lane = GatheringOutlet(), Outlet(max_queued=MAX_QUEUED_FRAMES)
         self._trace = open_trace(bootstrap.run_directory, bootstrap.name, is_on=bootstrap.is_traced)
         self._loop = self._build_loop(stage, on_joined)
 
@@ -95,6 +95,7 @@ class StageProcess:
         bootstrap = self._bootstrap
         ready = Ready(bootstrap.name, bootstrap.control_address, bootstrap.connector_address, pid=os.getpid())
         self._events.send(self._bootstrap.orchestrator_address, ready)
+        self._events.flush()
 
     def run(self) -> None:
         """Serve until SIGTERM or until the orchestrator says Leave, then give everything back."""

@@ -21,7 +21,7 @@ from antiphon.transport.framing import Frame, FrameReader, NoMessageError, packe
 from antiphon.transport.line import ChannelFullError, Line
 from antiphon.transport.pump import Pump
 
-__all__ = ["ChannelFullError", "Frame", "FrameInlet", "Inlet", "LaneCounters", "Outlet", "Poller"]
+__all__ = ["ChannelFullError", "Frame", "FrameInlet", "GatheringOutlet", "Inlet", "LaneCounters", "Outlet", "Poller"]
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -203,12 +203,19 @@ class Outlet:
 
     def send_frames(self, address: str, frames: Sequence[Frame]) -> None:
         """Send one message of several frames, which may be reused. ChannelFullError if too many wait for the peer."""
+        self._flush(self._queue(address, frames))
+
+    def _queue(self, address: str, frames: Sequence[Frame]) -> Line:
         line = self._lines.get(address)
         if line is None:
             line = self._lines[address] = Line(path_of(address), self._max_queued)
-        if line.send(packed(frames)):
-            self._pump.add(line)
+        line.queue(packed(frames))
         self.counters.count(sum(map(len, frames)))
+        return line
+
+    def _flush(self, line: Line) -> None:
+        if line.flush():
+            self._pump.add(line)
 
     def forget(self, address: str) -> None:
         """Drop the connection to a peer that is gone, and what waits for it."""
@@ -225,6 +232,24 @@ class Outlet:
                 time.sleep(_LINGER_STEP_S)
             line.close()
         self._lines.clear()
+
+
+class GatheringOutlet(Outlet):
+    """An Outlet whose messages leave with `flush`: those for one peer together, which wakes it once."""
+
+    def __init__(self, *, max_queued: int = _MAX_QUEUED) -> None:
+        super().__init__(max_queued=max_queued)
+        self._gathered: dict[Line, None] = {}
+
+    def send_frames(self, address: str, frames: Sequence[Frame]) -> None:
+        """Take one message. ChannelFullError if too many wait for the peer."""
+        self._gathered[self._queue(address, frames)] = None
+
+    def flush(self) -> None:
+        """Send what has been taken, to the peers in the order in which they were spoken to."""
+        for line in self._gathered:
+            self._flush(line)
+        self._gathered.clear()
 
 
 class Poller:

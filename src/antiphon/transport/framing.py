@@ -1,6 +1,7 @@
-"""Messages on a byte stream: each is a head (how many frames, how long each is), then the frames.
+"""Messages on a byte stream: each is a head (how many frames, how many bytes in all), then the frames.
 
 In: frames; or bytes as they arrive, cut anywhere. Out: bytes; or lists of frames. Does not know: sockets.
+If there are several frames, their lengths are between the head and the frames.
 """
 
 import struct
@@ -10,8 +11,9 @@ from antiphon.errors import AntiphonError
 
 Frame = bytes | memoryview
 _MAX_FRAMES = 8
-_HEADS: list[struct.Struct] = [struct.Struct(f"<{1 + count}I") for count in range(_MAX_FRAMES + 1)]
-_COUNT = _HEADS[0]
+_HEAD = struct.Struct("<II")
+_HEAD_BYTES = _HEAD.size
+_LENGTHS = [struct.Struct(f"<{count}I") for count in range(_MAX_FRAMES + 1)]
 
 
 class NoMessageError(AntiphonError):
@@ -20,7 +22,11 @@ class NoMessageError(AntiphonError):
 
 def packed(frames: Sequence[Frame]) -> bytes:
     """A message of at most 8 frames, as it travels."""
-    return b"".join((_HEADS[len(frames)].pack(len(frames), *map(len, frames)), *frames))
+    lengths = tuple(map(len, frames))
+    head = _HEAD.pack(len(frames), sum(lengths))
+    if len(frames) == 1:
+        return b"".join((head, frames[0]))
+    return b"".join((head, _LENGTHS[len(frames)].pack(*lengths), *frames))
 
 
 class FrameReader:
@@ -40,35 +46,36 @@ class FrameReader:
                 self.num_wanted -= len(data)
                 return
             data = b"".join(self._pieces)
-        start, self.num_wanted = 0, 0
-        while not self.num_wanted:
-            start = self._next(data, start, into)
-        self._pieces = [data[start:]] if start < len(data) else []
+        rest = self._split(data, into)
+        self._pieces = [data[rest:]] if rest < len(data) else []
 
-    def _next(self, data: bytes, start: int, into: list[list[bytes]]) -> int:
-        """Append the message that begins at `start` and give its end; or set num_wanted and give `start`."""
-        if self._is_short(data, start + _COUNT.size):
-            return start
-        count: int = _COUNT.unpack_from(data, start)[0]
+    def _split(self, data: bytes, into: list[list[bytes]]) -> int:
+        """Append the whole messages; gives where the first begins that is not whole, and sets num_wanted."""
+        start, end = 0, len(data)
+        while start + _HEAD_BYTES <= end:
+            count, num_bytes = _HEAD.unpack_from(data, start)
+            self._check(count, num_bytes)
+            begin = start + _HEAD_BYTES + (_LENGTHS[count].size if count > 1 else 0)
+            stop: int = begin + num_bytes
+            if stop > end:
+                self.num_wanted = stop - end
+                return start
+            into.append([data[begin:stop]] if count == 1 else _frames(data, begin, count))
+            start = stop
+        self.num_wanted = start + _HEAD_BYTES - end
+        return start
+
+    def _check(self, count: int, num_bytes: int) -> None:
         if not 0 < count <= _MAX_FRAMES:
             raise NoMessageError(f"a message of {count} frames, where there are 1 to {_MAX_FRAMES}")
-        head = _HEADS[count]
-        end: int = start + head.size
-        if self._is_short(data, end):
-            return start
-        lengths: tuple[int, ...] = head.unpack_from(data, start)[1:]
-        num_bytes = sum(lengths)
         if num_bytes > self._max_message_bytes >= 0:
             raise NoMessageError(f"a message of {num_bytes} bytes, where {self._max_message_bytes} are the most")
-        if self._is_short(data, end + num_bytes):
-            return start
-        frames = []
-        for length in lengths:
-            frames.append(data[end : end + length])
-            end += length
-        into.append(frames)
-        return end
 
-    def _is_short(self, data: bytes, wanted: int) -> bool:
-        self.num_wanted = max(0, wanted - len(data))
-        return wanted > len(data)
+
+def _frames(data: bytes, begin: int, count: int) -> list[bytes]:
+    """The frames that lie in `data` from `begin` on, behind their lengths."""
+    frames = []
+    for length in _LENGTHS[count].unpack_from(data, begin - _LENGTHS[count].size):
+        frames.append(data[begin : begin + length])
+        begin += length
+    return frames

@@ -40,16 +40,14 @@ class Line:
         """The socket; -1 while nobody listens."""
         return self._socket.fileno() if self._socket is not None else -1
 
-    def send(self, message: bytes) -> bool:
-        """Send the message, or have it wait behind others; True if some wait. ChannelFullError if too many do."""
+    def queue(self, message: bytes) -> None:
+        """Have the message wait for `flush`, behind others. ChannelFullError if too many wait already."""
         with self._lock:
             if self._max_queued and len(self._waiting) >= self._max_queued:
                 self._flush()
                 if len(self._waiting) >= self._max_queued:
                     raise ChannelFullError(f"{self._path} does not read: {self._max_queued} messages wait for it")
             self._waiting.append(message)
-            self._flush()
-            return bool(self._waiting)
 
     def flush(self) -> bool:
         """Send what the peer has room for; True if some still wait."""

@@ -169,10 +169,10 @@ def test_a_chat_with_audio_starts_every_stage_with_its_neighbours(bench: Bench) 
 
     assert bench.taken() == [
         ("ipc://listener/0.control", start(Peer("client->listener", "api-server/0", ""), (onward[0],), "")),
+        (API, RequestAccepted("req-1", 0, "listener/0", "ipc://listener/0.chunks", ("thinker", "code2wav"))),
         ("ipc://thinker/0.control", start(chain[0], (onward[1],), client)),
         ("ipc://talker/0.control", start(chain[1], (onward[2],), "")),
         ("ipc://code2wav/0.control", start(chain[2], (), client)),
-        (API, RequestAccepted("req-1", 0, "listener/0", "ipc://listener/0.chunks", ("thinker", "code2wav"))),
     ]
 
 
@@ -507,7 +507,7 @@ def test_the_death_of_an_api_server_aborts_its_requests_only() -> None:
 def test_a_process_that_does_not_read_harms_nobody_else(bench: Bench) -> None:
     bench.deaf.add("ipc://talker/0.control")
     bench.submit("req-1")
-    assert [address for address, _ in bench.taken()] == ["ipc://code2wav/0.control", API]
+    assert [address for address, _ in bench.taken()] == [API, "ipc://code2wav/0.control"]
     bench.submit("req-2", "chat", TEXT, TEXT)
     assert [address for address, _ in bench.taken()] == ["ipc://thinker/0.control", API]
 

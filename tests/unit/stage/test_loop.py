@@ -17,7 +17,7 @@ from antiphon.stage.loop import StageLoop
 from antiphon.stage.outputs import OutputRouter
 from antiphon.stage.report import StatisticsReporter
 from antiphon.stage.spans import StageSpans
-from antiphon.transport.channel import Inlet, Outlet
+from antiphon.transport.channel import GatheringOutlet, Inlet
 
 
 class TimedEngine:
@@ -62,7 +62,7 @@ def loop(engine: TimedEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=engine.monotonic))
     spec = StageSpec("thinker", EngineKind.GENERATION, "no.model:Model")
     connector = InprocConnector("loop", arena_bytes=1024)
-    control, outlet = Inlet(f"ipc://{tmp_path}/control", codec.TO_REPLICA), Outlet()
+    control, outlet = Inlet(f"ipc://{tmp_path}/control", codec.TO_REPLICA), GatheringOutlet()
     control.startup()
     connector.startup()
     router = OutputRouter("thinker/0", spec, (), {}, connector, outlet, deadlines_s={})

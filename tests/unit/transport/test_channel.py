@@ -12,7 +12,7 @@ import msgspec
 from antiphon.messages import codec
 from antiphon.messages.control import AbortRequest
 from antiphon.transport.address import RunDirectory
-from antiphon.transport.channel import ChannelFullError, FrameInlet, Inlet, Outlet, Poller
+from antiphon.transport.channel import ChannelFullError, FrameInlet, GatheringOutlet, Inlet, Outlet, Poller
 
 MESSAGE = AbortRequest("req-1", "x" * 60_000)
 PATIENCE_S = 20.0
@@ -123,6 +123,19 @@ def test_a_peer_that_was_forgotten_and_one_that_has_ended_hold_up_nobody(tmp_pat
     assert receive(gone, 1) == [[b"to the next one there"]]
     for each in (outlet, gone, here):
         each.close()
+
+
+def test_a_gathering_outlet_sends_when_it_is_flushed_and_keeps_the_order(tmp_path: Path) -> None:
+    inlet, outlet = FrameInlet(f"ipc://{tmp_path}/gathered"), GatheringOutlet(max_queued=3)
+    inlet.startup()
+    for number in range(3):
+        outlet.send_frames(inlet.address, [b"%d" % number])
+    assert inlet.receive() == []
+    outlet.flush()
+    outlet.send_frames(inlet.address, [b"3"])
+    outlet.close()
+    assert receive(inlet, 4) == [[b"%d" % number] for number in range(4)]
+    inlet.close()
 
 
 def test_a_signal_ends_a_wait_at_once() -> None:

@@ -31,7 +31,7 @@ def test_a_message_that_is_too_large_is_refused_by_its_head() -> None:
         FrameReader(10).feed(packed([b"123456", b"67890"])[:12], [])
 
 
-@pytest.mark.parametrize("garbage", [b"\0\0\0\0", b"GET / HTTP/1.1\r\n"])
+@pytest.mark.parametrize("garbage", [bytes(8), b"GET / HTTP/1.1\r\n"])
 def test_what_is_no_message_is_refused(garbage: bytes) -> None:
     with pytest.raises(NoMessageError, match="frames, where there are 1 to 8"):
         FrameReader(-1).feed(garbage, [])
