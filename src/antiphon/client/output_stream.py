@@ -16,6 +16,7 @@ import msgspec
 from antiphon.errors import AntiphonError, HandoffTimeoutError, OverloadedError
 from antiphon.messages.client import (
     AudioChunk,
+    CalledTool,
     ClientData,
     ImageOutput,
     OutputEnd,
@@ -228,8 +229,12 @@ class OutputStream:
 
 def _size_bytes(output: ClientData | OutputEnd) -> int:
     match output:
-        case TextDelta() | Segment():
-            return len(output.text) + _SMALL_BYTES
+        case TextDelta():
+            return len(output.text) + _SMALL_BYTES * (1 + sum(1 + len(entry.best) for entry in output.logprobs))
+        case Segment():
+            return len(output.text) + _SMALL_BYTES * (1 + len(output.words))
+        case CalledTool():
+            return len(output.arguments) + _SMALL_BYTES
         case AudioChunk():
             return len(output.pcm)
         case ImageOutput():

@@ -49,6 +49,13 @@ class TextDelta(msgspec.Struct, frozen=True, gc=False, tag="text", omit_defaults
     logprobs: tuple[TokenLogprob, ...] = ()
 
 
+class CalledTool(msgspec.Struct, frozen=True, gc=False, tag="tool_call"):
+    """The answer calls a tool. arguments: JSON, as the model wrote it."""
+
+    name: str
+    arguments: str
+
+
 class TokenDelta(msgspec.Struct, frozen=True, gc=False, tag="tokens"):
     """More token ids."""
 
@@ -126,7 +133,7 @@ class OutputError(msgspec.Struct, frozen=True, gc=False, tag="error"):
     error: ErrorInfo
 
 
-ClientData = TextDelta | TokenDelta | AudioChunk | ImageOutput | Segment | RawRows
+ClientData = TextDelta | CalledTool | TokenDelta | AudioChunk | ImageOutput | Segment | RawRows
 """What a model may put on the client lane."""
 ClientOutput = ClientData | OutputEnd | OutputError
 
@@ -152,7 +159,7 @@ class ClientFrame(msgspec.Struct, frozen=True, gc=False):
 
 
 _TYPES: dict[ClientKind, tuple[type[ClientData], ...]] = {
-    ClientKind.TEXT: (TextDelta, Segment),
+    ClientKind.TEXT: (TextDelta, CalledTool, Segment),
     ClientKind.TOKENS: (TokenDelta,),
     ClientKind.AUDIO: (AudioChunk,),
     ClientKind.IMAGE: (ImageOutput,),

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from antiphon.ids import RequestId
-from antiphon.messages.client import OutputEnd, TokenChance, TokenLogprob
+from antiphon.messages.client import CalledTool, OutputEnd, TokenChance, TokenLogprob
 from antiphon.server.sse import HOLE, EventForm, event
 
 Json = dict[str, object]
@@ -59,12 +59,20 @@ def _chance_row(chance: TokenChance) -> Json:
     return {"token": chance.text, "logprob": max(chance.logprob, _LEAST_LOGPROB), "bytes": list(chance.data)}
 
 
+def _call_row(head: AnswerHead, index: int, number: int, call: CalledTool) -> Json:
+    """A call, with an id that no other call of this server's has."""
+    name = head.request_id.removeprefix("req-")
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": f"call_{name}_{index}_{number}", "type": "function", "function": function}
+
+
 def choice_row(
     head: AnswerHead,
     index: int,
     text: str,
     audio: bytes | None,
     logprobs: Sequence[TokenLogprob] | None,
+    calls: Sequence[CalledTool],
     finish_reason: str,
 ) -> Json:
     """A whole answer. `content` holds the text also when it was spoken; `audio.transcript` repeats it."""
@@ -76,6 +84,9 @@ def choice_row(
             "transcript": text,
             "expires_at": head.created_s,  # nothing is kept for later turns
         }
+    if calls:
+        message["content"] = text or None
+        message["tool_calls"] = [_call_row(head, index, number, call) for number, call in enumerate(calls)]
     told = None if logprobs is None else logprobs_row(logprobs)
     return {"index": index, "message": message, "logprobs": told, "finish_reason": finish_reason}
 
@@ -114,6 +125,7 @@ class ChunkWriter:
     """
 
     def __init__(self, head: AnswerHead, index: int, *, audio_out: bool, include_usage: bool) -> None:
+        self.num_calls = 0
         self._head = head
         self._index = index
         self._audio_out = audio_out
@@ -136,6 +148,12 @@ class ChunkWriter:
         """More text, with the log probabilities of its tokens."""
         audio_id = self._audio_id() if self._audio_out else {}
         return event(self._chunk(self._text_delta(text, audio_id), logprobs=logprobs_row(logprobs)))
+
+    def tool_call(self, call: CalledTool) -> bytes:
+        """A whole call."""
+        row = {"index": self.num_calls, **_call_row(self._head, self._index, self.num_calls, call)}
+        self.num_calls += 1
+        return event(self._chunk({"tool_calls": [row]}))
 
     def audio(self, encoded: str) -> bytes:
         """More audio."""

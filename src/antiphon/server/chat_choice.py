@@ -4,7 +4,7 @@ In: messages of the final stages. Out: a choice of a completion, or events. Does
 """
 
 from antiphon.client.output_stream import StageMessage
-from antiphon.messages.client import AudioChunk, OutputEnd, TextDelta, TokenLogprob
+from antiphon.messages.client import AudioChunk, CalledTool, OutputEnd, TextDelta, TokenLogprob
 from antiphon.monitor.trace import Trace
 from antiphon.server.chat_answer import AnswerHead, ChunkWriter, Json, choice_row
 from antiphon.server.chat_schema import ChatRequest
@@ -24,6 +24,7 @@ class WholeChoice:
         self._text_stage = text_stage
         self._texts: list[str] = []
         self._logprobs: list[TokenLogprob] = []
+        self._calls: list[CalledTool] = []
         self._chunks: list[AudioChunk] = []
 
     def add(self, messages: list[StageMessage], clock: RequestClock | None) -> None:
@@ -33,6 +34,8 @@ class WholeChoice:
                 case TextDelta(text=text, logprobs=logprobs):
                     self._texts.append(text)
                     self._logprobs += logprobs
+                case CalledTool() as call:
+                    self._calls.append(call)
                 case AudioChunk() as chunk:
                     self._chunks.append(chunk)
                     if clock is not None:
@@ -43,11 +46,12 @@ class WholeChoice:
                     pass  # another stage's end
 
     async def row(self) -> Json:
-        """The choice. StageError if it was to be spoken and there is no audio."""
+        """The choice. StageError if it was to be spoken and there is no audio: calls of tools alone need none."""
         text, body = "".join(self._texts), self._body
-        audio = await encode_answer(self._chunks, body.audio_format, text) if body.audio_out else None
+        is_spoken = body.audio_out and bool(self._chunks or not self._calls)
+        audio = await encode_answer(self._chunks, body.audio_format, text) if is_spoken else None
         logprobs = self._logprobs if body.logprobs else None
-        return choice_row(self._head, self._index, text, audio, logprobs, self.end.finish_reason)
+        return choice_row(self._head, self._index, text, audio, logprobs, self._calls, self.end.finish_reason)
 
 
 class StreamedChoice:
@@ -74,6 +78,8 @@ class StreamedChoice:
                     if self._clock is not None:
                         self._clock.saw_text()
                     written.append(writer.text(text) if not logprobs else writer.scored_text(text, logprobs))
+                case CalledTool() as call:
+                    written.append(writer.tool_call(call))
                 case AudioChunk() as chunk:
                     if self._clock is not None:
                         self._clock.saw_audio(chunk)
@@ -84,11 +90,12 @@ class StreamedChoice:
                     pass  # another stage's end
 
     async def finish(self, written: list[bytes]) -> None:
-        """The last of the audio, and why the text ended. StageError if there was to be audio and is none."""
-        if self._audio_out:
+        """The last of the audio, and why the text ended. StageError as WholeChoice.row's."""
+        writer = self.writer
+        if self._audio_out and not (writer.num_calls and not self._audio.duration_s):
             self._write_audio(self._joiner.encode(await self._audio.finish()) + self._joiner.finish(), written)
-            written.append(self.writer.audio_end())
-        written.append(self.writer.finish(self.end.finish_reason))
+            written.append(writer.audio_end())
+        written.append(writer.finish(self.end.finish_reason))
 
     def _write_audio(self, encoded: str, written: list[bytes]) -> None:
         if not encoded:

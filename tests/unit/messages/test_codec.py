@@ -14,6 +14,7 @@ from antiphon.messages.bootstrap import Bootstrap
 from antiphon.messages.client import (
     Addressed,
     AudioChunk,
+    CalledTool,
     ClientFrame,
     ClientOutput,
     ImageOutput,
@@ -21,9 +22,13 @@ from antiphon.messages.client import (
     OutputError,
     RawRows,
     Segment,
+    SegmentScores,
     TextDelta,
+    TokenChance,
     TokenDelta,
+    TokenLogprob,
     Usage,
+    Word,
 )
 from antiphon.messages.control import (
     AbortRequest,
@@ -89,10 +94,13 @@ TO_API_SERVER: list[ToApiServer] = [
 ]
 OUTPUTS: list[ClientOutput] = [
     TextDelta("Grüße"),
+    TextDelta("ß", (TokenLogprob(TokenChance("\ufffd", b"\xc3", -1.5), (TokenChance("a", b"a", -0.5),)),)),
+    CalledTool("weather", '{"city": "Ulm"}'),
     TokenDelta([1, 2, 3]),
     AudioChunk(b"\x00\x01\xff", 24_000),
     ImageOutput(bytes(12), 2, 2, 3),
     Segment("word", 0.25, 1.5, "en"),
+    Segment("word", 0.25, 1.5, "en", (Word("word", 0.5, 1.0),), SegmentScores(0, (1, 2), 0.0, -0.5, 1.25, 0.1)),
     RawRows("hidden", "uint16", (2, 3), bytes(12)),
     OutputEnd("length", Usage(1, 2, 3)),
     OutputError(ERROR),

@@ -11,7 +11,7 @@ import pytest
 
 from antiphon.client.output_stream import StageMessage
 from antiphon.errors import InvalidRequestError, OverloadedError, StageError
-from antiphon.messages.client import OutputEnd, TextDelta, TokenChance, TokenLogprob, Usage
+from antiphon.messages.client import CalledTool, OutputEnd, TextDelta, TokenChance, TokenLogprob, Usage
 from antiphon.messages.params import SamplingParams
 from antiphon.messages.tasks import ToolCall
 from tests.unit.server.conftest import RawExchange, audio, end, events, text, tone
@@ -244,6 +244,34 @@ async def test_calls_and_results_of_tools_become_turns(http, client):
     _, called, result = client.inputs[0].messages
     assert (called.text, called.tool_calls) == ("", (ToolCall("c1", "f", '{"a": 1}'),))
     assert (result.role, result.text, result.tool_call_id) == ("tool", "5", "c1")
+
+
+CALLS = [
+    StageMessage("thinker", CalledTool("f", '{"a": 1}')),
+    StageMessage("thinker", CalledTool("g", "{}")),
+    end("thinker", finish_reason="tool_calls"),
+]
+
+
+async def test_calls_of_tools_are_told_whole_and_streamed(http, client):
+    client.script = CALLS
+    (choice,) = (await http.post(PATH, json={**BODY, "tools": [TOOL]})).json()["choices"]
+    assert (choice["finish_reason"], choice["message"]["content"]) == ("tool_calls", None)
+    first, second = choice["message"]["tool_calls"]
+    assert (first["type"], first["function"]) == ("function", {"name": "f", "arguments": '{"a": 1}'})
+    assert second["function"]["name"] == "g" and first["id"] != second["id"]
+    chunks = events((await http.post(PATH, json={**BODY, "tools": [TOOL], "stream": True})).text)
+    rows = [row for chunk in chunks for row in chunk["choices"][0]["delta"].get("tool_calls", ())]
+    assert [(row["index"], row["function"]["name"]) for row in rows] == [(0, "f"), (1, "g")]
+    assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_spoken_answer_that_only_calls_a_tool_needs_no_audio(http, client, stream):
+    client.script = [*CALLS, end("code2wav")]
+    answer = await http.post(PATH, json={**BODY, **SPOKEN, "tools": [TOOL], "stream": stream})
+    assert answer.status_code == 200 and "no_audio" not in answer.text
+    assert answer.text.count('"name":"f"') == 1
 
 
 HEL = TokenChance("Hel", b"Hel", -0.5)

@@ -9,6 +9,7 @@ from antiphon.config.pipeline import (
     EngineKind,
     Lane,
     Modality,
+    OptionSpec,
     OutputSpec,
     PipelineSpec,
     StageSpec,
@@ -19,6 +20,8 @@ from antiphon.config.pipeline import (
 
 TEXT_OPTIONS = frozenset({TextOption.LOGPROBS, TextOption.PENALTIES, TextOption.LOGIT_BIAS, TextOption.TOOLS})
 """What `Thinker` honours; tools only if the checkpoint's chat template knows them."""
+TOOL_CALLS = OptionSpec("tool_calls", "hermes", choices=("hermes", "none"))
+"""How the model writes calls of tools, if it is given any; "none" leaves them in the text."""
 
 THINKER = StageSpec(
     name="thinker",
@@ -27,6 +30,7 @@ THINKER = StageSpec(
     outputs=(OutputSpec("text", Lane.CLIENT, "uint8", client=ClientKind.TEXT),),
     threads=2,
     captures_decode=True,
+    options=(TOOL_CALLS,),
     text_options={EngineKind.AUTOREGRESSIVE: TEXT_OPTIONS},
     entry_start_when=StartWhen.ALL_CHUNKS,
 )

@@ -16,12 +16,14 @@ from tokenizers.decoders import DecodeStream
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from antiphon.errors import ConfigError, InvalidRequestError
-from antiphon.messages.client import TextDelta, Usage
+from antiphon.messages.client import CalledTool, TextDelta, Usage
 from antiphon.messages.conversation import Conversation
 from antiphon.messages.params import SamplingParams
 from antiphon.models.hf_text.chat_template import ChatTemplate
+from antiphon.models.hf_text.pipeline import TOOL_CALLS
 from antiphon.models.hf_text.stop_strings import StopStrings
 from antiphon.models.hf_text.token_texts import TokenTexts
+from antiphon.models.hf_text.tool_calls import ToolCallParser
 from antiphon.models.voice.weights import model_path, smollm2_gguf
 from antiphon.stage.engine.autoregressive_model import Accepted, KVLayout, SamplingRules, Span, StepTensors
 from antiphon.stage.engine.generation_model import ModelContext
@@ -37,6 +39,7 @@ class ThinkerState:
 
     stop_strings: StopStrings
     decoder: DecodeStream
+    calls: ToolCallParser | None = None
     held: HeldLogprobs = field(default_factory=HeldLogprobs)
     ids: list[int] = field(default_factory=list)
     num_prompt: int = 0
@@ -50,6 +53,7 @@ class Thinker:
 
     def load(self, context: ModelContext, device: Device) -> None:
         """Load network, tokenizer and generation config; ConfigError if the checkpoint is not usable."""
+        self._reads_calls = context.options.get(TOOL_CALLS.name, "none") == "hermes"
         path = Path(model_path(context.model_path, smollm2_gguf()))
         try:
             self.tokenizer, self.network = _from_pretrained(path, device.dtype)
@@ -75,7 +79,9 @@ class Thinker:
         document = next((arrays["messages"] for arrays in rows.values() if arrays), None)
         if document is None:
             return
-        state.ids = self.tokenize(Conversation.decode(document))
+        conversation = Conversation.decode(document)
+        state.ids = self.tokenize(conversation)
+        state.calls = ToolCallParser() if conversation.tools and self._reads_calls else None
         state.num_prompt = len(state.ids)
         if not state.ids:
             raise InvalidRequestError("the conversation has no tokens; send a message with text", param="messages")
@@ -151,29 +157,45 @@ class Thinker:
         state, token = entry.state, entry.token
         if token is None:
             return StageOutput()
+        scored = None
+        if entry.scores is not None and entry.finish_reason != "stop":
+            scored = self._token_texts.logprob(token, entry.scores)
         state.ids.append(token)
         state.decoder = decoder
         text = state.stop_strings.push(piece)
         finished = entry.finish_reason is not None or state.stop_strings.has_stopped
         if finished:
             text += state.stop_strings.finish()
-        if entry.scores is not None and entry.finish_reason != "stop":
-            state.held.push(self._token_texts.logprob(token, entry.scores), len(piece))
+        if scored is not None:
+            state.held.push(scored, len(piece))
         return self._output(entry, text, finished)
 
     def _output(self, entry: Accepted[ThinkerState], text: str, finished: bool) -> StageOutput:
         state = entry.state
         logprobs = state.held.release(len(text), is_last=finished)
+        calls: list[CalledTool] = []
+        if state.calls is not None:
+            text, calls = state.calls.push(text)
+            if finished:
+                rest, last_calls = state.calls.finish()
+                text, calls = text + rest, calls + last_calls
         handoff = {}
         if text and "talker" in entry.request.consumers:
             handoff = {"talker": {"text": np.frombuffer(text.encode(), np.uint8)}}
         return StageOutput(
             handoff=handoff,
-            client=(TextDelta(text, logprobs),) if text else (),
+            client=(TextDelta(text, logprobs), *calls) if text else tuple(calls),
             finished=finished,
-            finish_reason="stop" if state.stop_strings.has_stopped else entry.finish_reason or "stop",
+            finish_reason=_finish_reason(entry),
             usage=Usage(state.num_prompt, len(state.ids) - state.num_prompt),
         )
+
+
+def _finish_reason(entry: Accepted[ThinkerState]) -> str:
+    state = entry.state
+    if entry.finish_reason == "length" and not state.stop_strings.has_stopped:
+        return "length"
+    return "tool_calls" if state.calls is not None and state.calls.num_calls else "stop"
 
 
 def _from_pretrained(path: Path, dtype: torch.dtype) -> tuple[PreTrainedTokenizerFast, PreTrainedModel]:

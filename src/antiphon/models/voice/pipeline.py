@@ -25,7 +25,7 @@ from antiphon.config.pipeline import (
     TextOption,
     VoiceSpec,
 )
-from antiphon.models.hf_text.pipeline import TEXT_OPTIONS
+from antiphon.models.hf_text.pipeline import TEXT_OPTIONS, TOOL_CALLS
 from antiphon.models.voice.voices import VOICE_ALIASES, VOICES
 
 PARAMS_WIDTH = 5 * 601 + 1  # lh, theta, ln, lr, phi (601 bins each), f0
@@ -54,6 +54,7 @@ THINKER = StageSpec(
     threads=2,
     alternatives={EngineKind.AUTOREGRESSIVE: "antiphon.models.hf_text.thinker:Thinker"},
     captures_decode=True,
+    options=(TOOL_CALLS,),
     text_options={
         EngineKind.LLAMA_CPP: frozenset(
             {TextOption.LOGPROBS, TextOption.PENALTIES, TextOption.LOGIT_BIAS, TextOption.JSON}

@@ -1,5 +1,6 @@
 """The hf-text thinker on a tiny random checkpoint with a byte-level tokenizer, in a folder as a hub would give it."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ tokenizers = pytest.importorskip("tokenizers")
 
 from antiphon.connector.base import Chunk  # noqa: E402
 from antiphon.errors import ConfigError, InvalidRequestError, UnsupportedOptionError  # noqa: E402
-from antiphon.messages.client import TextDelta  # noqa: E402
+from antiphon.messages.client import CalledTool, TextDelta  # noqa: E402
 from antiphon.messages.conversation import Conversation, Turn  # noqa: E402
 from antiphon.messages.interstage import ChunkForm, ChunkHeader, TensorSpec  # noqa: E402
 from antiphon.messages.params import RequestParams, SamplingParams  # noqa: E402
@@ -164,6 +165,31 @@ def test_tools_reach_a_template_that_knows_them_and_are_refused_by_one_that_does
     assert ChatTemplate(tokenizer).render(Conversation(turns, (tool,))) == (
         '[weather]<user>Rain?<assistant>weather({"city": "Ulm"})<tool>no<assistant>'
     )
+
+
+def test_a_call_is_no_text_and_the_talker_does_not_hear_of_it(checkpoint: Path, tmp_path: Path) -> None:
+    shutil.copytree(checkpoint, tmp_path, dirs_exist_ok=True)
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = TOOL_TEMPLATE
+    tokenizer.save_pretrained(tmp_path)
+    options = {option.name: option.default for option in THINKER.options}
+    made = AutoregressiveEngine(Thinker(), ModelContext("cpu", 1, str(tmp_path), "", options=options), THINKER)
+    made.startup()
+    model = made._model
+    request = request_of("Rain?", consumers=frozenset({"talker"}))
+    document = Conversation((Turn("user", "Rain?"),), ('{"function": {"name": "weather"}}',)).encode()
+    state = model.open(request)
+    model.receive(request, state, {"client": {"messages": document}}, True)
+    assert model.tokenizer.decode(state.ids) == "[weather]<user>Rain?<assistant>"
+    written = tokenizer('Hm. <tool_call>{"name": "weather", "arguments": {"a": 1}}</tool_call>')["input_ids"]
+    outputs = [model.accept([Accepted(request, state, {}, 0, token, None)])[0] for token in written]
+    outputs += model.accept([Accepted(request, state, {}, 0, tokenizer.eos_token_id, "stop")])
+    said = [made for output in outputs for made in output.client]
+    assert "".join(made.text for made in said if isinstance(made, TextDelta)) == "Hm. "
+    assert [made for made in said if isinstance(made, CalledTool)] == [CalledTool("weather", '{"a": 1}')]
+    heard = [output.handoff["talker"]["text"].tobytes() for output in outputs if output.handoff]
+    assert b"".join(heard) == b"Hm. "
+    assert (outputs[-1].finished, outputs[-1].finish_reason) == (True, "tool_calls")
 
 
 def test_what_a_template_refuses_is_the_clients_error() -> None:
