@@ -4,6 +4,7 @@ In: nothing. Out: BAD_REQUESTS. Does not know: servers.
 """
 
 import base64
+import gzip
 import io
 import json
 import wave
@@ -118,6 +119,10 @@ BODIES = (
     ),
     raw("JSON sent as text", SPEECH_PATH, json.dumps(SPEECH).encode(), "text/plain", "invalid_json"),
     raw("JSON of no type", CHAT_PATH, json.dumps(CHAT).encode(), "", "invalid_json"),
+    raw("JSON nested without end", CHAT_PATH, b'{"messages":' + b"[" * 100_000, JSON, "invalid_json"),
+    raw("a number of 5,000 digits", SPEECH_PATH, b'{"seed":' + b"9" * 5_000 + b"}", JSON, "invalid_json"),
+    raw("JSON that is packed", SPEECH_PATH, gzip.compress(json.dumps(SPEECH).encode()), JSON, "invalid_json"),
+    raw("JSON of another encoding", SPEECH_PATH, '{"model": "é"}'.encode("latin-1"), JSON, "invalid_json"),
     raw("JSON where a form is meant", FORM_PATH, b'{"model":"whisper-1"}', JSON, "missing_field", "file"),
     raw("a form that is none", FORM_PATH, b"nothing", MULTIPART, "invalid_request"),
     raw("a form without its boundary", FORM_PATH, b"--x--\r\n", "multipart/form-data", "invalid_request"),
@@ -278,6 +283,11 @@ FORMS = (
         400,
         "file",
         "missing_field",
+    ),
+    Bad(
+        "transcription: thousands of fields",
+        {"url": FORM_PATH, "data": {f"field{n}": "x" for n in range(3_000)}, "files": {"file": b"x"}},
+        *(400, None, "invalid_request"),
     ),
     Bad("transcription: no file", {"url": FORM_PATH, "data": {"model": "whisper-1"}}, 400, "file", "missing_field"),
     Bad(

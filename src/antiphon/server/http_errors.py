@@ -68,6 +68,13 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
             return no_such_route(request.url.path)
         case 405:
             message = f"{request.url.path} does not take {request.method}; GET /docs lists the routes"
+        case 400 if "json" in request.headers.get("content-type", ""):  # FastAPI does not say what is wrong with it
+            return error_response(
+                InvalidRequestError(
+                    "the body cannot be read; send one JSON object in UTF-8, not compressed, of moderate depth",
+                    code="invalid_json",
+                )
+            )
         case _:
             message = str(error.detail)
     content = _envelope(message, "invalid_request_error", _HTTP_CODES.get(error.status_code, "invalid_request"))
