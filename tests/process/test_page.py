@@ -211,6 +211,14 @@ def test_a_refusal_is_told_in_words(page):
     page.complaints()  # the browser itself notes the status 400
 
 
+def assert_fits(page: Browser, width: int, *names: str) -> None:
+    """Nothing is wider than the screen, and what is shown of `names` lies inside of it with some room at its sides."""
+    assert page.driver.execute_script("return document.documentElement.scrollWidth") <= width
+    for name in names:
+        box, is_shown = page.element(name).rect, page.element(name).is_displayed()
+        assert not is_shown or (box["x"] >= 12 and box["x"] + box["width"] <= width - 12), (name, box)
+
+
 @pytest.mark.parametrize("width", [360, 768])
 def test_a_phone_shows_everything_without_scrolling_sideways(page, width):
     metrics = {"width": width, "height": 740, "deviceScaleFactor": 2, "mobile": True}
@@ -220,13 +228,11 @@ def test_a_phone_shows_everything_without_scrolling_sideways(page, width):
         page.fill("text", "a" * 200 + Keys.ENTER)
         page.wait(lambda: page.turns("answer"), "there is no answer")
         page.element("stop").click()
-        for _ in range(2):
-            assert page.driver.execute_script("return document.documentElement.scrollWidth") <= width
-            for name in ("text", "send", "stop", "show-details"):
-                box = page.element(name).rect
-                assert box["x"] >= 0 and box["x"] + box["width"] <= width, name
-            page.element("show-details").click()
+        for mode in ("chat", "speech", "transcription"):
+            page.choose_mode(mode)
+            assert_fits(page, width, "text", "talk", "file-label", "stop", "send", "show-details")
         page.element("show-details").click()
+        assert_fits(page, width, "stages", "voice", "format", "api-key", "forget", "show-details")
         assert page.element("stages").is_displayed() and page.element("voice").is_displayed()
     finally:
         page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

@@ -24,6 +24,8 @@ from antiphon.server.socket_answer import SocketAnswer
 
 _log = logging.getLogger(__name__)
 _PLAIN_ROUTES = frozenset(name.partition(" ")[2] for name in ANSWERS if "{" not in name)
+_POLLED = frozenset({"/page/overview.json"})
+"""Every second, by every web page that is open: no line in the log."""
 _SANE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
 
@@ -124,7 +126,8 @@ class RequestEdge:
             await answer.fail(_told(error, request_id))
         duration_s = time.perf_counter() - clock.started_s
         self._metrics.count_request(_route(scope), method, answer.status, duration_s)
-        _log.info(
+        _log.log(
+            logging.DEBUG if scope["path"] in _POLLED else logging.INFO,
             "req=%s client_id=%s method=%s path=%s status=%d duration_s=%.3f",
             *(request_id, shown_id, method, scope["path"], answer.status, duration_s),
         )

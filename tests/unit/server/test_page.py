@@ -70,3 +70,11 @@ def test_a_pipeline_without_audio_has_no_voices_and_only_its_task():
 
 def test_before_the_first_report_nothing_runs():
     assert load_entry({"thinker": 0}, ())["requests"] == {"inflight": 0, "queued": 0}
+
+
+async def test_what_open_pages_poll_leaves_no_line_in_the_log(http, caplog):
+    caplog.set_level("INFO", "antiphon.server.edge")
+    await http.get("/page/overview.json")
+    assert caplog.messages == []
+    await http.get("/")
+    assert len(caplog.messages) == 1
