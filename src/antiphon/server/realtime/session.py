@@ -5,7 +5,7 @@ Does not know: sockets, tasks, clocks, which stages there are.
 """
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -79,17 +79,15 @@ Effect = Say | Generate | Stop | WriteDown
 
 
 class Session:
-    """Owns one client's settings, conversation, input audio and running response. `do` gets each effect at once."""
+    """Owns one client's settings, conversation, input audio and running response. What is to be done is in `take`."""
 
-    def __init__(
-        self, config: SessionConfig, abilities: Abilities, ears: Ears, do: Callable[[Effect], None], dialect: Dialect
-    ) -> None:
+    def __init__(self, config: SessionConfig, abilities: Abilities, ears: Ears, dialect: Dialect) -> None:
         self._id = f"sess_{secrets.token_hex(10)}"
         self._conversation_id = f"conv_{secrets.token_hex(10)}"
         self._config = config
         self._abilities = abilities
         self._ears = ears
-        self._do = do
+        self._effects: list[Effect] = []
         self._dialect = dialect
         self._expires_s = 0
         self._conversation = Conversation()
@@ -101,6 +99,11 @@ class Session:
         """The first event. expires_s: Unix time at which the session ends at the latest."""
         self._expires_s = expires_s
         self._say({"type": "session.created", "session": self._config.as_json(self._id, expires_s)})
+
+    def take(self) -> list[Effect]:
+        """What is to be done, in order, since it was last taken: after each call of another method."""
+        effects, self._effects = self._effects, []
+        return effects
 
     def check_hears(self) -> None:
         """UnsupportedModalityError if the pipeline hears no sound."""
@@ -206,7 +209,7 @@ class Session:
     def _say(self, event: Json) -> None:
         spelled = self._dialect.spell(event)
         if spelled is not None:
-            self._do(Say({"event_id": new_event_id(), **spelled}))
+            self._effects.append(Say({"event_id": new_event_id(), **spelled}))
 
     def _update(self, event: SessionUpdate) -> None:
         config = self._config.updated(event.session, self._abilities)
@@ -231,7 +234,7 @@ class Session:
             if self._config.turns is not None and self._config.turns.create_response:
                 self._create_response(ResponsePatch())
         except AntiphonError as error:  # no event of the client's is to blame
-            self._do(Say(error_event(error)))
+            self._effects.append(Say(error_event(error)))
 
     def _add_turn(self, item_id: str, samples: Samples) -> None:
         item = Item("user", [Heard(samples)], item_id)
@@ -283,7 +286,7 @@ class Session:
             if wanted and isinstance(part, Heard) and part.samples is not None and part.transcript is None:
                 part.is_being_written = True
                 language, prompt = (options.language, options.prompt) if options is not None else ("", "")
-                self._do(WriteDown(item.id, index, TranscriptionInput(part.samples, language, prompt)))
+                self._effects.append(WriteDown(item.id, index, TranscriptionInput(part.samples, language, prompt)))
 
     def _part_written(self, item_id: str, index: int) -> Heard | None:
         """The part whose words were asked for; None if it is there no more."""
@@ -365,7 +368,7 @@ class Session:
             sampling = replace(sampling, temperature=config.temperature)
         messages = chat_messages(items, config.instructions)
         chat = ChatInput(messages, sampling, config.speaks, config.voice if config.speaks else "", config.speed)
-        self._do(Generate(response.id, chat))
+        self._effects.append(Generate(response.id, chat))
 
     def _begin(self, response: Response) -> None:
         self._say(response.item_added())
@@ -395,5 +398,5 @@ class Session:
         self._cancel(response, Why.CLIENT)
 
     def _cancel(self, response: Response, why: Why) -> None:
-        self._do(Stop(response.id))
+        self._effects.append(Stop(response.id))
         self._close(response.cancelled(why))

@@ -50,7 +50,7 @@ class Talk:
         self._request_id = request_id_of(connection)
         self._clock = clock_of(connection)
         self._client = client_of(connection)
-        self._session = Session(config, abilities, self._ears, self._do, dialect)
+        self._session = Session(config, abilities, self._ears, dialect)
         self._tasks = asyncio.TaskGroup()
         self._working: set[asyncio.Task[None]] = set()
         self._generating: dict[str, asyncio.Task[None]] = {}
@@ -60,6 +60,7 @@ class Talk:
         try:
             async with self._tasks:
                 self._session.open(int(time.time() + self._context.settings.websocket_max_s))
+                self._do_all()
                 draining = self._tasks.create_task(self._end_when_drained(drain))
                 async for event in self._socket:
                     await self._take(event)
@@ -76,6 +77,7 @@ class Talk:
                 self._session.on_event(event)
         except AntiphonError as error:
             self._socket.tell(error, event)
+        self._do_all()
 
     async def _hear(self, event: AppendAudio) -> list[Heard]:
         self._session.check_hears()
@@ -88,6 +90,10 @@ class Talk:
         while self._working:
             await asyncio.wait(self._working)
         drain.check()
+
+    def _do_all(self) -> None:
+        for effect in self._session.take():
+            self._do(effect)
 
     def _do(self, effect: Effect) -> None:
         match effect:
@@ -122,9 +128,11 @@ class Talk:
                         case TextDelta() as delta:
                             clock.saw_text()
                             session.on_output(effect.response_id, delta)
+                            self._do_all()
                         case AudioChunk() as chunk:
                             clock.saw_audio(chunk)
                             session.on_output(effect.response_id, chunk)
+                            self._do_all()
                             clock.sent_audio()
                         case OutputEnd() as last if message.stage == text_stage:
                             end = last
@@ -134,8 +142,9 @@ class Talk:
             session.on_end(effect.response_id, end)
             clock.last_byte()
         except AntiphonError as error:
-            _log.warning("req=%s failed in the session of req=%s: %s", request_id, self._request_id, error.message)
+            self._log_failure(request_id, error)
             session.on_failed(effect.response_id, error)
+        self._do_all()
         self._generating.pop(effect.response_id, None)
 
     async def _write_down(self, effect: WriteDown) -> None:
@@ -149,8 +158,13 @@ class Talk:
             duration_s = len(effect.speech.audio) / HEARING_RATE
             self._session.on_transcript(effect.item_id, effect.index, " ".join(words).strip(), duration_s)
         except AntiphonError as error:
-            _log.warning("req=%s failed in the session of req=%s: %s", request_id, self._request_id, error.message)
+            self._log_failure(request_id, error)
             self._session.on_transcript_failed(effect.item_id, effect.index, error)
+        self._do_all()
+
+    def _log_failure(self, request_id: RequestId, error: AntiphonError) -> None:
+        if error.http_status >= 500:
+            _log.warning("req=%s failed in the session of req=%s: %s", request_id, self._request_id, error.message)
 
     def _new_request(self, what: str) -> RequestId:
         request_id = new_request_id()

@@ -44,14 +44,20 @@ class Talking:
 
     abilities: Abilities = ABLE
     dialect: Dialect = Dialect.GA
-    effects: list[Effect] = field(default_factory=list)
     max_turn_s: float = 10.0
+    taken: list[Effect] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.ears = Ears(LoudIsSpeech(), self.max_turn_s)
         config = SessionConfig.default("voice", self.abilities)
-        self.session = Session(config, self.abilities, self.ears, self.effects.append, self.dialect)
+        self.session = Session(config, self.abilities, self.ears, self.dialect)
         self.session.open(1_000)
+
+    @property
+    def effects(self) -> list[Effect]:
+        """All so far, without those that a test has taken."""
+        self.taken += self.session.take()
+        return self.taken
 
     def send(self, kind: str, **fields: object) -> list[dict]:
         """What the client hears of one event."""
@@ -99,7 +105,7 @@ class Talking:
     def take(self, kind: type[WriteDown] | type[Stop]) -> list:
         """The effects of one kind, which are done with then."""
         found = [effect for effect in self.effects if isinstance(effect, kind)]
-        self.effects[:] = [effect for effect in self.effects if not isinstance(effect, kind)]
+        self.taken[:] = [effect for effect in self.effects if not isinstance(effect, kind)]
         return found
 
     def said(self, kind: str = "") -> list[dict]:
