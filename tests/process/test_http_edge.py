@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import openai
 import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync import client as websockets_client
@@ -128,3 +129,12 @@ def test_a_client_that_sends_a_large_body_anyway_gets_to_read_why_it_is_refused(
         for _ in range(2):  # the connection goes on
             answer = http.post(PATH, content=bytes(20_000_000), headers={"Authorization": "Bearer sk-wrong"})
             assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
+
+
+def test_openais_client_names_the_error_by_its_class(server: Server) -> None:
+    with openai.OpenAI(api_key="sk-wrong", base_url=f"{server.url}/v1", max_retries=0) as stranger:
+        with pytest.raises(openai.AuthenticationError) as raised:
+            stranger.models.list()
+        assert raised.value.code == "invalid_api_key"
+    with openai.OpenAI(api_key=KEYS["environment"], base_url=f"{server.url}/v1") as friend:
+        assert friend.models.list().data[0].id == "sim-relay"

@@ -89,7 +89,10 @@ class _Open:
 
 
 class EngineClient:
-    """Owns every open request of this process: its stream, and its input until that has been sent."""
+    """Owns every open request of this process: its stream, and its input until that has been sent.
+
+    admission: what is known of it, for those who want to refuse a request before they read it.
+    """
 
     def __init__(
         self, name: str, pipeline: PipelineSpec, frontend: Frontend, connector: Connector, bootstrap: Bootstrap
@@ -107,7 +110,7 @@ class EngineClient:
         self._flush_handle: asyncio.Handle | None = None
         self._sender = InputSender(name, connector)
         self._open: dict[str, _Open] = {}
-        self._admission = AdmissionView()
+        self.admission = AdmissionView()
         self._epochs = itertools.count()
         self._reports: dict[str, StatsReport] = {}
         self._num_restarted = 0
@@ -165,10 +168,6 @@ class EngineClient:
             _resolve(opened.accepted, error)
             self._forget(request_id, opened)
 
-    def check_admission(self, client: str) -> None:
-        """OverloadedError if it is known that a request of `client` would get no place; before it is read, say."""
-        self._admission.check(client)
-
     async def submit(
         self, task_input: TaskInput, *, request_id: str = "", is_whole: bool = False, client: str = ""
     ) -> OutputStream:
@@ -193,7 +192,7 @@ class EngineClient:
         stream = self._make_stream(request_id, is_whole=is_whole)
         opened = _Open(stream, payload, accepted, next(self._epochs), client)
         self._open[request_id] = opened
-        self._admission.submitted(request_id, client)
+        self.admission.submitted(request_id, client)
         self._start_time_limit(request_id, opened)
         self._tell_submit(request_id, opened)
         try:
@@ -296,7 +295,7 @@ class EngineClient:
                 self._reports[message.source] = message
             return
         if isinstance(message, AdmissionNews):
-            return self._admission.hear(message)
+            return self.admission.hear(message)
         if isinstance(message, PeerDied):
             self._reports.pop(message.name, None)
             self._lane_meter.forget(message.name)
@@ -322,7 +321,7 @@ class EngineClient:
     def _accepted(self, message: RequestAccepted, opened: _Open) -> None:
         opened.stream.accept(message.finals)
         opened.accepted_s = opened.accepted_s or time.monotonic()
-        self._admission.settled(message.request_id)
+        self.admission.settled(message.request_id)
         try:
             self._sender.send(message, opened.payload)
         except StageError as error:
@@ -384,7 +383,7 @@ class EngineClient:
             self._forget(request_id, opened)
 
     def _forget(self, request_id: str, opened: _Open) -> None:
-        self._admission.settled(request_id)
+        self.admission.settled(request_id)
         if opened.time_limit is not None:
             opened.time_limit.cancel()
         if self._open.pop(request_id, None) is not None:

@@ -54,7 +54,7 @@ def create_app(client: EngineClient, settings: ServerSettings, drain: Drain) -> 
             *([Middleware(Preflight, origins=origins)] if origins else []),
             Middleware(KeyGate, keys=KeyRing(settings.api_key_digests)),
             Middleware(DrainGate, drain=drain),
-            Middleware(AdmissionGate, callers=Callers(settings.trusted_proxies), client=client),
+            Middleware(AdmissionGate, callers=Callers(settings.trusted_proxies), admission=client.admission),
             Middleware(BodyLimit, settings=settings),
         ],
         exception_handlers={RequestValidationError: on_validation_error, HTTPException: on_http_exception},

@@ -10,7 +10,7 @@ from ipaddress import IPv6Address, IPv6Network, ip_address, ip_network
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from antiphon.client.engine_client import EngineClient
+from antiphon.client.admission_view import AdmissionView
 from antiphon.errors import ConfigError
 
 _IPV6_PREFIX_BITS = 64
@@ -71,17 +71,17 @@ class AdmissionGate:
     Every POST under /v1/ needs a place. The orchestrator decides; here only what it has said is repeated, early.
     """
 
-    def __init__(self, app: ASGIApp, *, callers: Callers, client: EngineClient) -> None:
+    def __init__(self, app: ASGIApp, *, callers: Callers, admission: AdmissionView) -> None:
         self._app = app
         self._callers = callers
-        self._client = client
+        self._admission = admission
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] in ("http", "websocket"):
             name = self._callers.name(scope)
             scope.setdefault("state", {})["client"] = name
             if scope.get("method") == "POST" and scope["path"].startswith("/v1/"):
-                self._client.check_admission(name)
+                self._admission.check(name)
         await self._app(scope, receive, send)
 
 

@@ -466,7 +466,7 @@ async def test_a_request_is_submitted_for_its_client_and_waits_until_it_is_accep
 
 def is_refused(client: EngineClient, name: str) -> bool:
     try:
-        client.check_admission(name)
+        client.admission.check(name)
     except OverloadedError:
         return True
     return False

@@ -13,6 +13,7 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
+from antiphon.client.admission_view import AdmissionView
 from antiphon.client.output_stream import OutputStream, StageMessage
 from antiphon.config.pipeline import EngineKind, Modality, PipelineSpec, StageSpec, TaskSpec, VoiceSpec
 from antiphon.errors import AntiphonError
@@ -77,7 +78,7 @@ class ScriptedClient:
     script: list[StageMessage] = field(default_factory=list)
     refusal: AntiphonError | None = None
     num_admitted: int = 0
-    full: AntiphonError | None = None
+    admission: AdmissionView = field(default_factory=AdmissionView)
     failure: AntiphonError | None = None
     live: dict[str, int] = field(default_factory=lambda: {"listener": 1, "thinker": 1, "code2wav": 1})
     reported: list[Counter] = field(default_factory=list)
@@ -88,15 +89,9 @@ class ScriptedClient:
     inputs: list[TaskInput] = field(default_factory=list)
     request_ids: list[str] = field(default_factory=list)
     clients: list[str] = field(default_factory=list)
-    callers: list[str] = field(default_factory=list)
     aborted: list[str] = field(default_factory=list)
     streams: list[OutputStream] = field(default_factory=list)
     submitted: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def check_admission(self, client: str) -> None:
-        self.callers.append(client)
-        if self.full is not None:
-            raise self.full
 
     async def submit(
         self, task_input: TaskInput, *, request_id: str, is_whole: bool = False, client: str = ""

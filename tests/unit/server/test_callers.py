@@ -1,17 +1,20 @@
 """Who a client is, and that one that would get no place is told so before its body is read."""
 
+import json
 from dataclasses import replace
 from hashlib import sha256
 
 import pytest
 
-from antiphon.errors import ConfigError, OverloadedError
+from antiphon.errors import ConfigError
+from antiphon.messages.control import AdmissionNews
 from antiphon.server.app import create_app
 from antiphon.server.callers import Callers
 from antiphon.server.limits import ServerSettings
 from tests.unit.server.conftest import RawExchange, audio, end
 
 SPEECH = {"model": "voice", "input": "Hi.", "response_format": "pcm"}
+FULL = AdmissionNews(num_inflight=2, num_queued=5, max_waiting=0, retry_after_s=6.2)
 CHAT = {"model": "voice", "messages": [{"role": "user", "content": "Hi."}]}
 
 
@@ -71,7 +74,7 @@ def test_a_proxy_that_is_no_address_is_an_error_of_the_configuration():
 @pytest.mark.anyio
 @pytest.mark.parametrize("path", ["/v1/audio/speech", "/v1/chat/completions", "/v1/audio/transcriptions"])
 async def test_a_request_that_would_get_no_place_is_refused_before_its_body_is_read(app, client, path):
-    client.full = OverloadedError("2 requests run and 5 wait", retry_after_s=6.2)
+    client.admission.hear(FULL)
     exchange = RawExchange(app, path, body_chunks=[b"x" * 10_000] * 3)
     await exchange.run()
     assert (exchange.status, exchange.num_received_bytes) == (503, 0)
@@ -81,7 +84,7 @@ async def test_a_request_that_would_get_no_place_is_refused_before_its_body_is_r
 
 @pytest.mark.anyio
 async def test_what_needs_no_place_is_answered_while_there_is_none(http, client):
-    client.full = OverloadedError("no room")
+    client.admission.hear(FULL)
     for path in ("/v1/models", "/health", "/metrics", "/v1/audio/voices"):
         assert (await http.get(path)).status_code == 200
 
@@ -99,7 +102,7 @@ async def test_a_request_is_submitted_under_the_name_of_its_client(http, client,
     client.script = [audio(10), end("code2wav"), end("thinker")]
     await http.post(path, json=body)
     assert len(client.clients) == 1
-    assert client.clients == client.callers == [Callers().name(scope("127.0.0.1"))]
+    assert client.clients == [Callers().name(scope("127.0.0.1"))]
 
 
 @pytest.mark.anyio
@@ -107,6 +110,8 @@ async def test_two_keys_from_one_address_are_two_clients(client, drain):
     keys = ("sk-one", "sk-two")
     digests = tuple(sha256(key.encode()).hexdigest() for key in keys)
     app = create_app(client, replace(ServerSettings(), api_key_digests=digests), drain)
+    client.script = [audio(10), end("code2wav")]
     for key in keys:
-        await RawExchange(app, "/v1/audio/speech", headers=[(b"authorization", f"Bearer {key}".encode())]).run()
-    assert len(set(client.callers)) == 2
+        headers = [(b"content-type", b"application/json"), (b"authorization", f"Bearer {key}".encode())]
+        await RawExchange(app, "/v1/audio/speech", json.dumps(SPEECH).encode(), headers).run()
+    assert len(client.clients) == len(set(client.clients)) == 2

@@ -2,8 +2,7 @@
 
 import pytest
 
-from antiphon.errors import OverloadedError
-from antiphon.messages.control import Counter
+from antiphon.messages.control import AdmissionNews, Counter
 from tests.unit.server.conftest import audio, end, text
 
 pytestmark = pytest.mark.anyio
@@ -72,7 +71,7 @@ async def test_no_request_id_is_a_label(http, client):
 
 
 async def test_what_is_refused_unread_counts_under_its_route(http, client):
-    client.full = OverloadedError("no room")
+    client.admission.hear(AdmissionNews(num_inflight=1, num_queued=0, max_waiting=0, retry_after_s=1.0))
     await http.post("/v1/audio/speech", json={})
     await http.post("/v1/something", json={})
     page = (await http.get("/metrics")).text
