@@ -132,6 +132,7 @@ class Session:
             case DeleteItem(item_id=item_id):
                 self._conversation.delete(item_id)
                 self._say({"type": "conversation.item.deleted", "item_id": item_id})
+                self._generate_if_ready()  # it may have waited for this item's words
             case CreateResponse(response=patch):
                 self._create_response(patch or ResponsePatch())
             case CancelResponse(response_id=response_id):
@@ -254,6 +255,7 @@ class Session:
         self._say_item_done(item)
         for dropped in self._conversation.drop_oldest():
             self._say({"type": "conversation.item.deleted", "item_id": dropped})
+        self._generate_if_ready()
 
     def _say_added(self, item: Item, previous_id: str | None) -> None:
         added: Json = {"type": "conversation.item.added", "previous_item_id": previous_id}

@@ -489,6 +489,17 @@ def test_an_item_that_is_deleted_while_its_words_are_awaited_holds_nothing_up():
     assert not [event for event in talking.said() if "transcription" in event["type"]]
 
 
+def test_a_response_that_waits_for_the_words_of_a_deleted_item_goes_on_without_them():
+    talking = Talking()
+    talking.send("conversation.item.create", item=written("user", "Hi."))
+    talking.speak()
+    (write,) = talking.take(WriteDown)
+    talking.send("conversation.item.delete", item_id=write.item_id)
+    assert [m.text for m in talking.generate().chat.messages] == ["Hi."]
+    talking.finish()
+    assert talking.said("response.done")[0]["response"]["status"] == "completed"
+
+
 def test_more_spoken_turns_than_can_be_written_down_are_refused():
     talking = Talking()
     talking.send("session.update", session=ANSWERS_BY_HAND)

@@ -148,4 +148,4 @@ class AnySession(RuleBasedStateMachine):
 
 
 TestAnySession = AnySession.TestCase
-TestAnySession.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestAnySession.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
