@@ -19,6 +19,8 @@ Seconds = Annotated[float, Meta(ge=0.001, le=1e7)]
 WindowSeconds = Annotated[float, Meta(ge=0.1, le=3600.0)]
 FramesPerS = Annotated[float, Meta(ge=0.01, le=1000.0)]
 SecondsOrZero = Annotated[float, Meta(ge=0.0, le=1e7)]
+Origins = Annotated[str, Meta(pattern=r"^((^|,) *(\*|[a-z][a-z0-9+.-]*://[^/\s,]+) *)*$")]
+Networks = Annotated[str, Meta(pattern=r"^((^|,) *[0-9a-fA-F.:]+(/\d+)? *)*$")]
 DeviceName = Annotated[str, Meta(pattern=r"^(cpu|cuda|npu|xpu)(:\d+)?$")]
 
 
@@ -34,8 +36,8 @@ class ServerDeploy:
     port: Port = 8000
     api_servers: Count = 1
     api_key_file: str = ""
-    trusted_proxies: str = ""
-    cors_origins: str = ""
+    trusted_proxies: Networks = ""
+    cors_origins: Origins = ""
     max_body_mib: Count = 32
     max_audio_s: Seconds = 1800.0
     max_text_chars: Count = 20_000

@@ -33,7 +33,11 @@ from antiphon.ids import edge_name
 Scalar = str | int | float | bool | None
 Tree = dict[str, "Tree | Scalar"]
 _ENUMS = {"start_when": StartWhen, "kind": ConnectorKind, "engine": EngineKind}
-_PATTERNS = {"device": "expected cpu, cuda, npu or xpu, and which one if there are several: cuda:1"}
+_PATTERNS = {
+    "device": "expected cpu, cuda, npu or xpu, and which one if there are several: cuda:1",
+    "cors_origins": "expected origins, separated by commas, without a path: https://voice.example:8443, or *",
+    "trusted_proxies": "expected addresses or networks, separated by commas: 127.0.0.1, 10.0.0.0/8",
+}
 _MAX_DEPTH = 8  # far deeper than any key: what is nested without end is not followed
 
 

@@ -84,6 +84,10 @@ def test_of_two_settings_the_later_wins() -> None:
             "edges.thinker->talker.start_when=soon",
             "edges.thinker->talker.start_when='soon': expected one of first_chunk, all_chunks",
         ),
+        ("server.cors_origins=voice.example", "expected origins, separated by commas, without a path: https://"),
+        ("server.cors_origins=https://voice.example/page", "expected origins"),
+        ("server.cors_origins=https://a.example https://b.example", "expected origins"),
+        ("server.trusted_proxies=proxy.example", "expected addresses or networks, separated by commas: 127.0.0.1"),
         ("connector.kind=carrier_pigeon", "connector.kind='carrier_pigeon': expected one of shm"),
         ("stages.thinker.engine=magic", "expected one of generation, autoregressive, llama_cpp"),
         ("stages.talker.engine=llama_cpp", "stages.talker.engine=llama_cpp: this stage offers generation"),
@@ -329,3 +333,21 @@ def _resolves_or_refuses(assignments: tuple[str, ...], file: str) -> None:
         assert deployment.config.stages["talker"].replicas >= 1
         assert 0 <= deployment.config.server.port <= 65_535
     assert all(problems)
+
+
+@pytest.mark.parametrize(
+    "assignment",
+    [
+        'server.cors_origins="*"',
+        'server.cors_origins=""',
+        "server.cors_origins=https://voice.example",
+        "server.cors_origins=https://voice.example:8443, http://localhost:3000,capacitor://localhost",
+        "server.trusted_proxies=127.0.0.1, 10.0.0.0/8,fd00::/8",
+    ],
+)
+def test_origins_and_proxies_are_lists_in_one_text(assignment: str) -> None:
+    path, _, value = assignment.partition("=")
+    server = deploy(assignment).config.server
+    assert {"server.cors_origins": server.cors_origins, "server.trusted_proxies": server.trusted_proxies}[path] == (
+        value.strip('"')
+    )
