@@ -36,7 +36,7 @@ from antiphon.transport.channel import GatheringOutlet, Inlet, Poller
 
 log = logging.getLogger(__name__)
 _IDLE_WAIT_S = 0.2
-_TURN_S = 0.0005
+_TURN_S = 0.001
 """Steps that are shorter share a turn: what they make leaves together, and between them nobody looks at sockets."""
 _LOOK_S = 0.02
 
