@@ -8,6 +8,7 @@ import math
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 
 from antiphon.errors import ConfigError, UnsupportedModalityError
 from antiphon.ids import edge_name
@@ -302,8 +303,19 @@ class PipelineSpec:
     def route(self, task_name: str, inputs: frozenset[Modality], outputs: frozenset[Modality]) -> Route:
         """The stages a request crosses: those between its entry and the finals of the modalities it asked for.
 
-        The entry is that of the task's last-listed entry modality that the request carries.
+        The entry is that of the task's last-listed entry modality that the request carries. Every route is worked out
+        once.
         """
+        wanted = (task_name, inputs, outputs)
+        if wanted not in self._routes:
+            self._routes[wanted] = self._find_route(*wanted)
+        return self._routes[wanted]
+
+    @cached_property
+    def _routes(self) -> dict[tuple[str, frozenset[Modality], frozenset[Modality]], Route]:
+        return {}
+
+    def _find_route(self, task_name: str, inputs: frozenset[Modality], outputs: frozenset[Modality]) -> Route:
         task = self.task(task_name)
         unknown = sorted(outputs - task.finals.keys()) or sorted(inputs - task.entries.keys())
         if unknown or not outputs or not inputs:

@@ -47,7 +47,7 @@ class ShmConnector:
         self._arrived: deque[tuple[Parcel, SentChunk, bytes]] = deque()
         self._outgoing: dict[str, Outgoing] = {}
         """Of peers that have been met and not forgotten."""
-        self._waiting: set[str] = set()
+        self._waiting: dict[str, None] = {}
         """Peers that something waits for."""
         self._num_put = self._num_bytes_put = self._num_refused = 0
         self._num_received = self._num_bytes_received = self._num_failed = 0
@@ -95,7 +95,7 @@ class ShmConnector:
             form.encoded, header.seq, header.first_row, num_rows, header.flags, header.error, lease, is_inline, offset
         )
         outgoing.chunks.append(sent)
-        self._waiting.add(peer)
+        self._waiting[peer] = None
         if outgoing.is_full:
             self._send(peer)
         self._num_put += 1
@@ -120,7 +120,7 @@ class ShmConnector:
         outgoing = self._outgoing.get(chunk.reply_address)
         if chunk.lease and outgoing is not None:  # None: its producer was forgotten
             outgoing.leases.append(chunk.lease)
-            self._waiting.add(chunk.reply_address)
+            self._waiting[chunk.reply_address] = None
             if len(outgoing.leases) >= MAX_LEASES:
                 self._send(chunk.reply_address)
 
@@ -140,7 +140,7 @@ class ShmConnector:
         self._outlet.forget(peer)
         self._peer_arenas.forget(peer)
         self._outgoing.pop(peer, None)
-        self._waiting.discard(peer)
+        self._waiting.pop(peer, None)
 
     def fileno(self) -> int:
         """See FrameInlet.fileno."""
@@ -185,7 +185,7 @@ class ShmConnector:
         return None if place is None else PREFIX_BYTES + place
 
     def _send(self, peer: str) -> None:
-        self._waiting.discard(peer)
+        self._waiting.pop(peer, None)
         self._outlet.send_frames(peer, self._outgoing[peer].take(self._address, self._memory.identity))
 
     def _take_in(self, frames: list[bytes]) -> None:
