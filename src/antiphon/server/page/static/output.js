@@ -119,7 +119,8 @@ class MediaPlayer {
   #buffer = null;
   #waiting = [];
   #isComplete = false;
-  #over = Promise.withResolvers ? Promise.withResolvers() : withResolvers();
+  #end;
+  #over = new Promise((resolve) => (this.#end = resolve));
   numGaps = 0;
 
   constructor(context, gain, type) {
@@ -134,9 +135,9 @@ class MediaPlayer {
       this.#buffer.addEventListener("updateend", () => this.#feed());
       this.#feed();
     });
-    this.#element.addEventListener("ended", () => this.#over.resolve());
-    this.#element.addEventListener("error", () => this.#over.resolve());
-    this.#element.play().catch(() => this.#over.resolve());
+    this.#element.addEventListener("ended", () => this.#end());
+    this.#element.addEventListener("error", () => this.#end());
+    this.#element.play().catch(() => this.#end());
   }
 
   /** What the browser has decoded so far. */
@@ -159,14 +160,14 @@ class MediaPlayer {
   async finish() {
     this.#isComplete = true;
     this.#feed();
-    await this.#over.promise;
+    await this.#over;
     URL.revokeObjectURL(this.#url);
   }
 
   stop() {
     fadeOut(this.#context, this.#gain);
     setTimeout(() => this.#element.pause(), 1000 * FADE_S);
-    this.#over.resolve();
+    this.#end();
   }
 }
 
@@ -210,10 +211,4 @@ class WholePlayer {
 function fadeOut(context, gain) {
   gain.gain.setValueAtTime(gain.gain.value, context.currentTime);
   gain.gain.linearRampToValueAtTime(0, context.currentTime + FADE_S);
-}
-
-function withResolvers() {
-  const parts = {};
-  parts.promise = new Promise((resolve, reject) => Object.assign(parts, { resolve, reject }));
-  return parts;
 }
