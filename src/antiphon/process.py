@@ -36,14 +36,14 @@ def die_with_parent() -> None:
 
 
 def keep_freed_memory() -> None:
-    """Have malloc keep up to 64 MiB of what was freed for the next step, instead of giving it back to the kernel.
+    """Have malloc keep up to 256 MiB of what was freed for the next step, instead of giving it back to the kernel.
 
     Rows are made anew in every step; without this, each page of them costs a fault, which is dearer than copying it.
     """
     with suppress(AttributeError):  # a libc that has no such setting
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_M_MMAP_THRESHOLD, 32 << 20)
-        mallopt(_M_TRIM_THRESHOLD, 64 << 20)
+        mallopt(_M_TRIM_THRESHOLD, 256 << 20)
 
 
 class ChildProcess:
