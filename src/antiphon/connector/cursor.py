@@ -217,6 +217,9 @@ class EdgeCursor:
     def _sent(self, count: int) -> None:
         """Let go of the next `count` rows and of the whole arrays."""
         self.rows_sent += count
+        if self.rows_sent == self.rows_produced:
+            self._pieces.clear()
+            count = 0
         while count:
             piece = self._pieces.popleft()
             count -= _num_rows(piece)

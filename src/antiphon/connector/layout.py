@@ -105,17 +105,17 @@ class Layout:
         self, num_rows: int, rows: Collection[Arrays], whole: Arrays, target: bytearray | mmap.mmap, start: int
     ) -> None:
         """Copy the first `num_rows` of `rows`, and `whole`, to their places in `target`, counted from `start`."""
-        for field in self._per_row if num_rows else ():
-            view = np.ndarray((num_rows, *field.shape), field.dtype, target, start)
-            pieces = _first(num_rows, field.key, rows)
+        for key, dtype, row_shape, row_bytes in self._per_row if num_rows else ():
+            view = np.ndarray((num_rows, *row_shape), dtype, target, start)
+            pieces = _first(num_rows, key, rows)
             if len(pieces) == 1:
                 view[...] = pieces[0]
             else:
                 np.concatenate(pieces, out=view)
-            start += aligned(field.num_bytes * num_rows)
-        for field in self._whole:
-            np.ndarray(field.shape, field.dtype, target, start)[...] = whole[field.key]
-            start += aligned(field.num_bytes)
+            start += aligned(row_bytes * num_rows)
+        for key, dtype, shape, num_bytes in self._whole:
+            np.ndarray(shape, dtype, target, start)[...] = whole[key]
+            start += aligned(num_bytes)
 
     def read(self, header: ChunkHeader, source: bytes | mmap.mmap, start: int) -> Arrays:
         """Views of the arrays in the read-only `source`, counted from `start`; StageError if it is too short.
@@ -129,12 +129,12 @@ class Layout:
         if start < 0 or end > len(source):
             raise chunk_error(header, f"bytes {start} to {end} are outside the {len(source)} of its buffer")
         arrays = {}
-        for field in self._per_row if num_rows else ():
-            arrays[field.key] = np.ndarray((num_rows, *field.shape), field.dtype, source, start)
-            start += aligned(field.num_bytes * num_rows)
-        for field in self._whole:
-            arrays[field.key] = np.ndarray(field.shape, field.dtype, source, start)
-            start += aligned(field.num_bytes)
+        for key, dtype, row_shape, row_bytes in self._per_row if num_rows else ():
+            arrays[key] = np.ndarray((num_rows, *row_shape), dtype, source, start)
+            start += aligned(row_bytes * num_rows)
+        for key, dtype, shape, num_bytes in self._whole:
+            arrays[key] = np.ndarray(shape, dtype, source, start)
+            start += aligned(num_bytes)
         return arrays
 
 

@@ -58,6 +58,7 @@ class OutputRouter:
         self._edges = {edge.consumer: edge for edge in out_edges}
         self._consumers = {edge.name: edge.consumer for edge in out_edges}
         self._declared = {output.key: DeclaredOutput(output) for output in spec.outputs}
+        self._whole_keys = {key for key, output in self._declared.items() if output.is_whole}
         self._client_types = types_of(spec.client_kinds)
         self._plans = plans
         self._connector = connector
@@ -225,8 +226,10 @@ class OutputRouter:
         )
 
     def _by_layout(self, arrays: Arrays) -> tuple[Arrays, Arrays]:
-        whole = {key: array for key, array in arrays.items() if self._declared[key].is_whole}
-        return ({key: array for key, array in arrays.items() if key not in whole}, whole) if whole else (arrays, whole)
+        if self._whole_keys.isdisjoint(arrays):
+            return arrays, {}
+        whole = {key: array for key, array in arrays.items() if key in self._whole_keys}
+        return {key: array for key, array in arrays.items() if key not in whole}, whole
 
     def _check(self, route: _Route, output: StageOutput) -> None:
         request_id = route.start.request_id

@@ -21,7 +21,8 @@ Arrays = dict[str, np.ndarray]
 class StageOutput(msgspec.Struct, frozen=True):
     """What a model made for one request in one step; each lane is declared where the output is made.
 
-    handoff: consumer stage -> key -> array (PER_ROW keys of one consumer have equal length along axis 0).
+    handoff: consumer stage -> key -> array (PER_ROW keys of one consumer have equal length along axis 0). The arrays
+    are the runtime's from here on: they are copied when they leave, so never write into one again.
     client: what the client gets now, if this stage is final for the request. finished: nothing more will come;
     then finish_reason and usage say how it ended.
     first_rows: consumer -> the number of its first row here, where an engine makes rows again (a preempted request);
