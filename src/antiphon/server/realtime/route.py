@@ -14,6 +14,7 @@ from antiphon.server.drain import Drain
 from antiphon.server.realtime.dialect import Dialect
 from antiphon.server.realtime.ears import Ears
 from antiphon.server.realtime.schema import EVENTS
+from antiphon.server.realtime.session import Session
 from antiphon.server.realtime.session_config import Abilities, SessionConfig
 from antiphon.server.realtime.talk import Talk
 from antiphon.server.realtime.vad import SileroVad, load_vad
@@ -33,11 +34,10 @@ def realtime_router(context: ServerContext, drain: Drain) -> APIRouter:
         context.catalogue.check(model)
         network = await asyncio.to_thread(load_vad)
         abilities = Abilities.of(context.client.pipeline, detects_turns=network is not None)
-        config = SessionConfig.default(model, abilities)
         ears = Ears(None if network is None else SileroVad(network), context.settings.realtime_max_turn_s)
-        start = (config, abilities, ears, _dialect(websocket))
+        session = Session(SessionConfig.default(model, abilities), abilities, ears, _dialect(websocket))
         async with event_socket(websocket, EVENTS, context.settings, subprotocol="realtime") as socket:
-            await Talk(context, socket, websocket, start).run(drain)
+            await Talk(context, socket, websocket, session, ears).run(drain)
 
     return router
 

@@ -6,7 +6,6 @@ Does not know: sockets, tasks, clocks, which stages there are.
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from msgspec.structs import replace
 
@@ -19,6 +18,7 @@ from antiphon.server.realtime.conversation import Conversation, Heard, Item, Spo
 from antiphon.server.realtime.dialect import Dialect
 from antiphon.server.realtime.ears import Ears, SpeechStarted, SpeechStopped
 from antiphon.server.realtime.ears import Heard as HeardSpeech
+from antiphon.server.realtime.effects import Effect, Generate, Say, Stop, WriteDown
 from antiphon.server.realtime.item_input import item_of
 from antiphon.server.realtime.response import Request, Response, Why
 from antiphon.server.realtime.schema import (
@@ -42,40 +42,6 @@ from antiphon.server.websocket import ClientEvent
 Json = dict[str, object]
 _MAX_BEING_WRITTEN = 16
 _MAX_SAMPLES_BEING_WRITTEN = 600 * HEARING_RATE
-
-
-@dataclass(frozen=True)
-class Say:
-    """Send an event to the client."""
-
-    event: Json
-
-
-@dataclass(frozen=True)
-class Generate:
-    """Start the response's request; its outputs go to `on_output`, its end to `on_end` or `on_failed`."""
-
-    response_id: str
-    chat: ChatInput
-
-
-@dataclass(frozen=True)
-class Stop:
-    """Abort the response's request, if it runs."""
-
-    response_id: str
-
-
-@dataclass(frozen=True)
-class WriteDown:
-    """Transcribe a spoken part; its words go to `on_transcript`, a failure to `on_transcript_failed`."""
-
-    item_id: str
-    index: int
-    speech: TranscriptionInput
-
-
-Effect = Say | Generate | Stop | WriteDown
 
 
 class Session:

@@ -1,6 +1,6 @@
 """Runs one realtime session: its client's events, its requests to the stages, its end.
 
-In: an open socket and how the session begins. Out: the session's effects, done.
+In: an open socket, a session and its ears. Out: the session's effects, done.
 Does not know: what events mean, when to answer.
 """
 
@@ -20,12 +20,11 @@ from antiphon.server.callers import client_of
 from antiphon.server.context import ServerContext
 from antiphon.server.drain import Drain
 from antiphon.server.edge import clock_of, request_id_of
-from antiphon.server.realtime.dialect import Dialect
 from antiphon.server.realtime.ears import Ears, Heard
+from antiphon.server.realtime.effects import Effect, Generate, Say, Stop, WriteDown
 from antiphon.server.realtime.item_input import decoded
 from antiphon.server.realtime.schema import AppendAudio
-from antiphon.server.realtime.session import Effect, Generate, Say, Session, Stop, WriteDown
-from antiphon.server.realtime.session_config import Abilities, SessionConfig
+from antiphon.server.realtime.session import Session
 from antiphon.server.realtime.wire_audio import HEARING_RATE
 from antiphon.server.websocket import ClientEvent, EventSocket
 
@@ -42,15 +41,16 @@ class Talk:
         context: ServerContext,
         socket: EventSocket[ClientEvent],
         connection: HTTPConnection,
-        start: tuple[SessionConfig, Abilities, Ears, Dialect],
+        session: Session,
+        ears: Ears,
     ) -> None:
-        config, abilities, self._ears, dialect = start
         self._context = context
         self._socket = socket
         self._request_id = request_id_of(connection)
         self._clock = clock_of(connection)
         self._client = client_of(connection)
-        self._session = Session(config, abilities, self._ears, dialect)
+        self._session = session
+        self._ears = ears
         self._tasks = asyncio.TaskGroup()
         self._working: set[asyncio.Task[None]] = set()
         self._generating: dict[str, asyncio.Task[None]] = {}

@@ -8,9 +8,10 @@ import numpy as np
 from antiphon.messages.client import AudioChunk, OutputEnd, TextDelta, Usage
 from antiphon.server.realtime.dialect import Dialect
 from antiphon.server.realtime.ears import Ears
+from antiphon.server.realtime.effects import Effect, Generate, Say, Stop, WriteDown
 from antiphon.server.realtime.item_input import decoded
 from antiphon.server.realtime.schema import EVENTS, AppendAudio
-from antiphon.server.realtime.session import Effect, Generate, Say, Session, Stop, WriteDown
+from antiphon.server.realtime.session import Session
 from antiphon.server.realtime.session_config import Abilities, SessionConfig
 
 ABLE = Abilities(

@@ -10,7 +10,7 @@ from antiphon.errors import AntiphonError, InvalidRequestError, OverloadedError,
 from antiphon.messages.client import OutputEnd, TextDelta, Usage
 from antiphon.messages.tasks import ChatMessage, Sound
 from antiphon.server.realtime.dialect import Dialect
-from antiphon.server.realtime.session import Generate, Stop, WriteDown
+from antiphon.server.realtime.effects import Generate, Stop, WriteDown
 from tests.unit.server.realtime.talking import ABLE, END, SPEECH_MS, Talking, chunk, pcm, types, written
 
 TURN = [
@@ -583,6 +583,13 @@ def test_an_update_by_the_betas_names_makes_the_session_speak_them():
     talking.send("response.create", response={"modalities": ["text"]})
     talking.session.on_output(talking.generate().response_id, TextDelta("Hello."))
     assert talking.said("response.text.delta")[0]["delta"] == "Hello."
+
+
+def test_a_session_that_says_its_type_is_no_betas_whatever_its_fields():
+    talking = Talking()
+    (updated,) = talking.send("session.update", session={"type": "realtime", "voice": "ben", "turn_detection": None})
+    assert updated["session"]["audio"]["output"]["voice"] == "ben"
+    assert updated["session"]["audio"]["input"]["turn_detection"] is None
 
 
 def test_audio_leaves_in_the_sessions_format():

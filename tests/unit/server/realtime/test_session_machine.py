@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from antiphon.errors import InvalidRequestError, OverloadedError, StageError
 from antiphon.messages.client import OutputEnd, TextDelta
-from antiphon.server.realtime.session import Generate, Say, Stop, WriteDown
+from antiphon.server.realtime.effects import Generate, Say, Stop, WriteDown
 from tests.unit.server.realtime.talking import Talking, chunk, pcm, written
 
 
