@@ -13,7 +13,7 @@ from antiphon.bench.lanes.orchestrated import OrchestratorBench
 from antiphon.bench.lanes.run import PARTS, Part, parse_parts, run_lanes
 from antiphon.bench.measures import Row
 from antiphon.errors import ConfigError, HandoffTimeoutError, InvalidRequestError, StageError
-from antiphon.models.simulated.emitter_pipeline import EmitterPlan, Heard
+from antiphon.models.simulated.emitter_pipeline import EmitterPlan, Form, Heard
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def directory() -> Iterator[str]:
 
 
 def test_an_emitters_plan_is_read_as_it_was_written() -> None:
-    plan = EmitterPlan(7, 8192, is_text=False, heard=Heard.LAST)
+    plan = EmitterPlan(7, 8192, Form.APART, Heard.LAST)
     assert EmitterPlan.parse(str(plan)) == plan
 
 

@@ -20,7 +20,7 @@ from antiphon.bench.processes import children_of, exact_cpu_s, name_of
 from antiphon.errors import StageError
 from antiphon.ids import ORCHESTRATOR
 from antiphon.messages.codec import TO_ORCHESTRATOR
-from antiphon.models.simulated.emitter_pipeline import THREE, EmitterPlan, Heard
+from antiphon.models.simulated.emitter_pipeline import THREE, EmitterPlan, Form, Heard
 from antiphon.orchestrator.admission import Admission
 from antiphon.orchestrator.orchestrator import Orchestrator
 
@@ -110,7 +110,7 @@ async def _cpu_ms(effort: Effort) -> tuple[float, float]:
 
     The short ones are started as seldom as the long ones: a process that is woken seldom finds its caches cold.
     """
-    few, many = (EmitterPlan(num_tokens, 0, is_text=True, heard=Heard.ALL) for num_tokens in _TOKENS)
+    few, many = (EmitterPlan(num_tokens, 0, form=Form.TEXT, heard=Heard.ALL) for num_tokens in _TOKENS)
     async with Emitters(1, num_stages=3) as emitters:
         (pid,) = (child for child in children_of(os.getpid()) if name_of(child).startswith(ORCHESTRATOR))
         period_s = max(await emitters.latencies_ms(3, many)) / 1000

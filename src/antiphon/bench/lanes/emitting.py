@@ -74,9 +74,7 @@ class Emitters:
         rate = await self.outputs_per_s(num_requests, plan)
         num_heard = self.num_stages if plan.heard is Heard.ALL else 1
         num_outputs = int(seconds * rate / num_requests / num_heard)
-        return EmitterPlan(
-            min(_MAX_OUTPUTS, max(plan.num_outputs, num_outputs)), plan.row_bytes, plan.is_text, plan.heard
-        )
+        return EmitterPlan(min(_MAX_OUTPUTS, max(plan.num_outputs, num_outputs)), plan.row_bytes, plan.form, plan.heard)
 
     async def requests_per_s(self, num_requests: int, num_concurrent: int, plan: EmitterPlan) -> float:
         """Requests per second, `num_concurrent` at any time."""

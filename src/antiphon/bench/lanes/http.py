@@ -18,7 +18,7 @@ from antiphon.bench.lanes.effort import Effort
 from antiphon.bench.measures import Bound, Goal, Row
 from antiphon.bench.processes import BenchServer, exact_cpu_s
 from antiphon.errors import StageError
-from antiphon.models.simulated.emitter_pipeline import ONE, EmitterPlan, Heard
+from antiphon.models.simulated.emitter_pipeline import ONE, EmitterPlan, Form, Heard
 
 _REFERENCE = "antiphon.models.simulated.emitter_pipeline:ONE"
 _NUM_CONNECTIONS = 32
@@ -67,21 +67,21 @@ async def sse(effort: Effort) -> list[Row]:
 
 
 async def relay(host: str, port: int, num_deltas: int, pid: int) -> Relayed:
-    """Over 32 connections at once, from process `pid`; a delta that carries n letters counts n times."""
+    """Over 32 connections at once, from process `pid`; StageError if not every delta came in an event of its own."""
     began_s, used_s = time.perf_counter(), exact_cpu_s(pid)
     bodies = await asyncio.gather(*(_read(host, port, num_deltas) for _ in range(_NUM_CONNECTIONS)))
     taken_s, used_s = time.perf_counter() - began_s, exact_cpu_s(pid) - used_s
     for body in bodies:
-        num_letters = sum(map(len, _EVENT.findall(body)))
-        if num_letters != num_deltas:
-            raise StageError(f"port {port}: {num_letters} letters came over a connection, expected {num_deltas}")
+        num_events = len(_EVENT.findall(body))
+        if num_events != num_deltas:
+            raise StageError(f"port {port}: {num_events} events came over a connection, expected {num_deltas}")
     num_relayed = num_deltas * len(bodies)
     return Relayed(num_relayed / taken_s, 1e6 * used_s / num_relayed)
 
 
 async def _read(host: str, port: int, num_deltas: int) -> bytes:
     """Everything that a chat is answered with."""
-    content = str(EmitterPlan(num_deltas, 0, is_text=True, heard=Heard.FIRST))
+    content = str(EmitterPlan(num_deltas, 0, Form.APART, Heard.FIRST))
     body = msgspec.json.encode({"model": ONE.name, "messages": [{"role": "user", "content": content}], "stream": True})
     head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
     reader, writer = await asyncio.open_connection(host, port)

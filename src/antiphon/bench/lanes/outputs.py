@@ -11,7 +11,7 @@ from antiphon.bench.lanes.bare import BareChain, bare_outputs_per_s, memcpy_per_
 from antiphon.bench.lanes.effort import Effort, at_least, at_most
 from antiphon.bench.lanes.emitting import Emitters
 from antiphon.bench.measures import Bound, Goal, Row
-from antiphon.models.simulated.emitter_pipeline import EmitterPlan, Heard
+from antiphon.models.simulated.emitter_pipeline import EmitterPlan, Form, Heard
 
 _KIB, _MIB = 1 << 10, 1 << 20
 _UNIT = "out/s"
@@ -40,7 +40,8 @@ async def outputs(effort: Effort) -> list[Row]:
     for num_stages, num_replicas in effort.shapes:
         async with Emitters(num_replicas, num_stages=num_stages) as emitters:
             for batch, row_bytes, is_text in effort.cells(num_stages, num_replicas):
-                plan = EmitterPlan(_WARM_UP_OUTPUTS, row_bytes, is_text, Heard.ALL if num_stages > 1 else Heard.FIRST)
+                form = Form.TEXT if is_text else Form.TOKENS
+                plan = EmitterPlan(_WARM_UP_OUTPUTS, row_bytes, form, Heard.ALL if num_stages > 1 else Heard.FIRST)
                 ours = await _outputs_per_s(emitters, num_replicas * batch, plan, effort)
                 reference = memcpy[row_bytes] / _ROWS_OF_THREE if row_bytes else bare[batch]
                 rows.append(_output_row(emitters, batch, plan, ours, reference))
@@ -70,7 +71,7 @@ async def idle_replicas(effort: Effort) -> list[Row]:
     beside: list[float] = []
     alone: list[float] = []
     async with Emitters(1 + _NUM_IDLE, arena_mib=1) as many, Emitters(1, arena_mib=1) as one:
-        plan = EmitterPlan(_WARM_UP_OUTPUTS, 0, False, Heard.FIRST)
+        plan = EmitterPlan(_WARM_UP_OUTPUTS, 0, Form.TOKENS, Heard.FIRST)
         plan = await one.fitting(1, plan, effort.seconds)
         await many.outputs_per_s(1, plan)
         for _ in range(effort.repeats):
@@ -90,14 +91,14 @@ async def trivial_stages(effort: Effort) -> list[Row]:
         bare_rate = await chain.asks_per_s(effort.num_requests * 10, _NUM_CONCURRENT)
         bare_ms = median(await chain.latencies_ms(effort.num_alone))
         for size, (rate_goal, p50_goal) in _REQUEST_GOALS.items():
-            plan = EmitterPlan(1, size, is_text=False, heard=Heard.LAST)
+            plan = EmitterPlan(1, size, form=Form.TOKENS, heard=Heard.LAST)
             rate, p50_ms = await _request_figures(emitters, plan, effort)
             name = f"c: 3 stages, {_size(size)} hand-offs"
             rows.append(Row(f"{name}, {_NUM_CONCURRENT} concurrent / bare relays", "req/s", rate, bare_rate, rate_goal))
             rows.append(Row(f"{name}, p50 alone / bare relays", "ms", p50_ms, bare_ms, p50_goal))
         bare = await _bare(1, effort)
         for size, goal in _CHUNK_GOALS.items():
-            plan = EmitterPlan(_NUM_CHUNKS, size, is_text=False, heard=Heard.LAST)
+            plan = EmitterPlan(_NUM_CHUNKS, size, form=Form.TOKENS, heard=Heard.LAST)
             rates = [
                 await emitters.requests_per_s(effort.num_streams, _NUM_CONCURRENT, plan) for _ in range(effort.repeats)
             ]

@@ -13,7 +13,7 @@ import numpy as np
 
 from antiphon.errors import StageError
 from antiphon.messages.client import ClientData, TextDelta, TokenDelta, Usage
-from antiphon.models.simulated.emitter_pipeline import EmitterPlan
+from antiphon.models.simulated.emitter_pipeline import EmitterPlan, Form
 from antiphon.stage.engine.generation_model import ModelContext, Slot
 from antiphon.stage.request import Arrays, StageOutput, StageRequest
 
@@ -83,9 +83,9 @@ class Emitter:
         state = slot.state
         for row in arrays.get("plan", arrays.get("payload", ())):
             if state.plan is None:
-                num_outputs, row_bytes, is_text = row.view(np.int64)[:_PLAN_FIELDS].tolist()
-                state.plan = EmitterPlan(num_outputs, row_bytes, bool(is_text))
-                state.decoder = _decode_stream() if is_text else None
+                num_outputs, row_bytes, form = row.view(np.int64)[:_PLAN_FIELDS].tolist()
+                state.plan = EmitterPlan(num_outputs, row_bytes, Form(form))
+                state.decoder = _decode_stream() if state.plan.is_text else None
             elif int(row[:8].view(np.int64)[0]) != state.num_read:
                 raise StageError(f"{slot.request.request_id}: row {state.num_read} is not what was sent")
             state.num_read += 1
@@ -97,7 +97,7 @@ def _payload(plan: EmitterPlan, number: int) -> np.ndarray:
     if number:
         row[0, :8].view(np.int64)[0] = number
     else:
-        row[0, :_PLAN_BYTES].view(np.int64)[:] = (plan.num_outputs, plan.row_bytes, plan.is_text)
+        row[0, :_PLAN_BYTES].view(np.int64)[:] = (plan.num_outputs, plan.row_bytes, plan.form)
     return row
 
 
@@ -105,7 +105,9 @@ def _said(state: Emission, plan: EmitterPlan) -> tuple[ClientData, ...]:
     if state.decoder is None:
         return (TokenDelta([state.num_emitted]),)
     text = state.decoder.step(_tokenizer(), state.num_emitted % _NUM_TOKENS)
-    return (TextDelta(text),) if text is not None else ()
+    if text is None:
+        return ()
+    return (TextDelta(text), TokenDelta([])) if plan.form is Form.APART else (TextDelta(text),)
 
 
 @cache

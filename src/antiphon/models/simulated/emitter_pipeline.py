@@ -6,7 +6,7 @@ What a request emits is the text of its last chat message, see EmitterPlan.parse
 
 import re
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 
 from antiphon.config.pipeline import (
     ChunkPlan,
@@ -31,29 +31,46 @@ class Heard(StrEnum):
     ALL = "all"
 
 
+class Form(IntEnum):
+    """What an output is: bare token ids; text, detokenized token by token; such text that no stage joins with the next.
+
+    What the client hears of APART are deltas with token ids between them: as many as there are outputs, in any haste.
+    """
+
+    TOKENS = 0
+    TEXT = 1
+    APART = 2
+
+
 @dataclass(frozen=True)
 class EmitterPlan:
     """What a request is to emit.
 
-    num_outputs: per stage. row_bytes: the inter-stage payload that goes with each. is_text: as text, detokenized token
-    by token, or as bare token ids.
+    num_outputs: per stage. row_bytes: the inter-stage payload that goes with each.
     """
 
     num_outputs: int
     row_bytes: int = 0
-    is_text: bool = True
+    form: Form = Form.TEXT
     heard: Heard = Heard.ALL
 
     def __str__(self) -> str:
-        return f"{self.num_outputs} {self.row_bytes} {int(self.is_text)} {self.heard}"
+        return f"{self.num_outputs} {self.row_bytes} {int(self.form)} {self.heard}"
+
+    @property
+    def is_text(self) -> bool:
+        """True if there is any."""
+        return self.form is not Form.TOKENS
 
     @staticmethod
     def parse(text: str) -> "EmitterPlan":
         """What `str` gave; InvalidRequestError otherwise."""
-        found = re.fullmatch(r"(\d{1,9}) (\d{1,9}) ([01]) (first|last|all)", text)
+        found = re.fullmatch(r"(\d{1,9}) (\d{1,9}) ([012]) (first|last|all)", text)
         if not found:
-            raise InvalidRequestError('sim-emitter takes "NUM_OUTPUTS ROW_BYTES 0|1 first|last|all"', param="messages")
-        return EmitterPlan(int(found[1]), int(found[2]), found[3] == "1", Heard(found[4]))
+            raise InvalidRequestError(
+                'sim-emitter takes "NUM_OUTPUTS ROW_BYTES 0|1|2 first|last|all"', param="messages"
+            )
+        return EmitterPlan(int(found[1]), int(found[2]), Form(int(found[3])), Heard(found[4]))
 
 
 def _stage(name: str) -> StageSpec:
