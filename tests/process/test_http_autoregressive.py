@@ -68,3 +68,36 @@ def test_an_answer_can_be_spoken(server: Server, model: str, client: openai.Open
     )
     spoken = answer.choices[0].message.audio
     assert spoken.transcript.strip() and len(spoken.data) > 10_000
+
+
+def test_log_probabilities_and_bias_are_the_samplers(client: openai.OpenAI, model: str) -> None:
+    asked = {"model": model, "messages": QUESTION, "logprobs": True, "top_logprobs": 2, **CALM}
+    choice = client.chat.completions.create(**asked).choices[0]
+    told = choice.logprobs.content
+    assert "".join(entry.token for entry in told) == choice.message.content
+    assert all(entry.logprob == entry.top_logprobs[0].logprob for entry in told), "greedy takes the likeliest"
+    biased = client.chat.completions.create(logit_bias={"19556": 100}, frequency_penalty=2, **asked).choices[0]
+    assert {entry.token for entry in biased.logprobs.content} == {"Hello"}, "100 outweighs 8 times 2"
+    assert biased.logprobs.content[0].top_logprobs[0] == told[0].top_logprobs[0], "as the model gave them"
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(logit_bias={"49152": 1}, **asked)
+    assert caught.value.param == "logit_bias", "there are 49,152 tokens"
+
+
+def test_tools_that_the_template_would_drop_and_answers_in_json_are_refused(client: openai.OpenAI, model: str) -> None:
+    for param, change in (
+        ("tools", {"tools": [{"type": "function", "function": {"name": "f"}}]}),
+        ("messages", {"messages": [*QUESTION, {"role": "tool", "tool_call_id": "c1", "content": "5"}]}),
+        ("response_format", {"response_format": {"type": "json_object"}}),
+    ):
+        with pytest.raises(openai.BadRequestError) as caught:
+            client.chat.completions.create(**{"model": model, "messages": QUESTION, **CALM, **change})
+        assert (caught.value.param, caught.value.code) == (param, "unsupported_parameter")
+
+
+def test_several_answers_have_their_own_seeds(client: openai.OpenAI, model: str) -> None:
+    asked = {"model": model, "messages": QUESTION, "temperature": 1.5, "max_tokens": 8}
+    several = client.chat.completions.create(n=2, seed=4, **asked)
+    texts = [choice.message.content for choice in several.choices]
+    assert texts[0] != texts[1] and several.usage.completion_tokens <= 16
+    assert client.chat.completions.create(seed=5, **asked).choices[0].message.content == texts[1]

@@ -174,7 +174,9 @@ def joined(outputs: list[ClientOutput]) -> list[ClientOutput]:
     joined: list[ClientOutput] = []
     for kind, group in groupby(outputs, type):
         if kind is TextDelta:
-            joined.append(TextDelta("".join([each.text for each in group if isinstance(each, TextDelta)])))
+            texts = [each for each in group if isinstance(each, TextDelta)]
+            logprobs = tuple(chain.from_iterable([each.logprobs for each in texts]))
+            joined.append(TextDelta("".join([each.text for each in texts]), logprobs))
         elif kind is TokenDelta:
             deltas = [each.token_ids for each in group if isinstance(each, TokenDelta)]
             joined.append(TokenDelta(list(chain.from_iterable(deltas))))

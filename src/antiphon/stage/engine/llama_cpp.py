@@ -12,21 +12,17 @@ import threading
 import time
 from collections import deque
 from pathlib import Path
-from typing import Protocol, TypedDict
-
-import msgspec
+from typing import Protocol
 
 from antiphon.errors import AntiphonError, InvalidRequestError, StageError
-from antiphon.messages.client import TextDelta, TokenChance, TokenLogprob, Usage
+from antiphon.messages.client import TextDelta, TokenLogprob, Usage
 from antiphon.messages.conversation import Conversation
-from antiphon.messages.params import SamplingParams
 from antiphon.stage.engine.base import EngineStatistics, StepResult
 from antiphon.stage.engine.generation_model import ModelContext
 from antiphon.stage.engine.guard import guarded, outputs_of
+from antiphon.stage.engine.llama_cpp_wire import Body, Error, Event, body_of, logprobs_of
 from antiphon.stage.held_logprobs import HeldLogprobs
 from antiphon.stage.request import StageOutput, StageRequest
-
-_LEAST_LOGPROB = -9999.0
 
 
 class ChatModel(Protocol):
@@ -44,88 +40,10 @@ class ChatModel(Protocol):
         """Where a piece of text goes."""
 
 
-class _Schema(TypedDict):
-    schema: object
-
-
-class _Format(TypedDict):
-    type: str
-    json_schema: _Schema
-
-
-class _Body(TypedDict, total=False):
-    """llama.cpp's chat-completion body."""
-
-    messages: list[dict[str, str]]
-    stream: bool
-    stream_options: dict[str, bool]
-    max_tokens: int
-    temperature: float
-    top_p: float
-    top_k: int
-    min_p: float
-    repeat_penalty: float
-    stop: list[str]
-    ignore_eos: bool
-    seed: int
-    cache_prompt: bool
-    presence_penalty: float
-    frequency_penalty: float
-    logit_bias: list[tuple[int, float]]
-    logprobs: bool
-    top_logprobs: int
-    response_format: _Format
-
-
-class _Delta(TypedDict):
-    content: str | None
-
-
-class _Chance(TypedDict):
-    token: str
-    bytes: list[int]
-    logprob: float | None
-
-
-class _Logprob(_Chance):
-    top_logprobs: list[_Chance]
-
-
-class _Logprobs(TypedDict):
-    content: list[_Logprob]
-
-
-class _ChoiceLogprobs(TypedDict, total=False):
-    logprobs: _Logprobs
-
-
-class _Choice(_ChoiceLogprobs):
-    delta: _Delta
-    finish_reason: str | None
-
-
-class _Usage(TypedDict):
-    prompt_tokens: int
-    completion_tokens: int
-
-
-class _Error(TypedDict):
-    code: int
-    message: str
-
-
-class _Event(TypedDict, total=False):
-    """What llama.cpp calls back with: a chunk of the answer, or an error."""
-
-    choices: list[_Choice]
-    usage: _Usage
-    error: _Error
-
-
 class _Job:
     """One request between its worker thread, which appends, and the stage's loop, which collects."""
 
-    def __init__(self, request: StageRequest, body: _Body) -> None:
+    def __init__(self, request: StageRequest, body: Body) -> None:
         self.request = request
         self.body = body
         self.is_cancelled = False
@@ -139,12 +57,13 @@ class _Job:
         self.error: AntiphonError | None = None
         self.is_over = False
 
-    def on_event(self, event: _Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Take in one event of llama.cpp."""
         if "error" in event:
             self.error = self._as_error(event["error"])
         for choice in event.get("choices", ()):
-            text, logprobs = choice["delta"].get("content") or "", self._logprobs(choice)
+            text = choice["delta"].get("content") or ""
+            logprobs = logprobs_of(choice, self.request.params.sampling.logprobs)
             if text or logprobs:
                 self.pieces.append((text, logprobs))
             self.finish_reason = choice["finish_reason"] or self.finish_reason
@@ -167,20 +86,10 @@ class _Job:
         """What llama.cpp's complaints about the request are most likely about."""
         return "response_format" if "response_format" in self.body else "messages"
 
-    def _as_error(self, error: _Error) -> AntiphonError:
+    def _as_error(self, error: Error) -> AntiphonError:
         message = f"{self.request.request_id}: {error['message']}"
         is_clients = 400 <= error["code"] < 500
         return InvalidRequestError(message, param=self.param) if is_clients else StageError(message)
-
-    def _logprobs(self, choice: _Choice) -> tuple[TokenLogprob, ...]:
-        num_best = self.request.params.sampling.logprobs
-        given = choice.get("logprobs")
-        if num_best is None or not given:
-            return ()
-        return tuple(
-            TokenLogprob(_chance(entry), tuple(map(_chance, entry["top_logprobs"][:num_best])))
-            for entry in given["content"]
-        )
 
 
 class LlamaCppEngine:
@@ -230,7 +139,7 @@ class LlamaCppEngine:
         conversation = guarded([request], lambda: self._model.conversation(request))
         if isinstance(conversation, AntiphonError):
             raise conversation
-        job = _Job(request, _body(conversation, request.params.sampling))
+        job = _Job(request, body_of(conversation, request.params.sampling))
         self._jobs[request.request_id] = job
         self._note_busy()
         self._queue.put(job)
@@ -316,7 +225,7 @@ class LlamaCppEngine:
                 self._run(job)
 
     def _run(self, job: _Job) -> None:
-        def on_event(event: _Event | list[_Event]) -> bool:
+        def on_event(event: Event | list[Event]) -> bool:
             """Called by llama.cpp in this thread; True tells it to stop."""
             for one in event if isinstance(event, list) else [event]:
                 job.on_event(one)
@@ -336,39 +245,3 @@ class LlamaCppEngine:
     def _tell(self, job: _Job) -> None:
         self._changed.append(job)
         os.eventfd_write(self._wake_fd, 1)
-
-
-def _body(conversation: Conversation, sampling: SamplingParams) -> _Body:
-    body = _Body(
-        messages=[{"role": turn.role, "content": turn.content} for turn in conversation.turns],
-        stream=True,
-        stream_options={"include_usage": True},
-        max_tokens=sampling.max_tokens,
-        temperature=sampling.temperature,
-        top_p=sampling.top_p,
-        top_k=sampling.top_k,
-        min_p=sampling.min_p,
-        repeat_penalty=sampling.repetition_penalty,
-        stop=list(sampling.stop),
-        ignore_eos=sampling.ignore_eos,
-        cache_prompt=True,
-    )
-    if sampling.seed is not None:
-        body["seed"] = sampling.seed
-    if sampling.presence_penalty or sampling.frequency_penalty:
-        body["presence_penalty"] = sampling.presence_penalty
-        body["frequency_penalty"] = sampling.frequency_penalty
-    if sampling.logit_bias:
-        body["logit_bias"] = list(sampling.logit_bias)
-    if sampling.logprobs is not None:
-        body["logprobs"], body["top_logprobs"] = True, max(1, sampling.logprobs)  # none at all for 0
-    if conversation.json_schema:
-        schema = msgspec.json.decode(conversation.json_schema)
-        body["response_format"] = {"type": "json_schema", "json_schema": {"schema": schema}}
-    return body
-
-
-def _chance(entry: _Chance) -> TokenChance:
-    """llama.cpp leaves part of a character out of the text, and writes null for a probability of 0."""
-    logprob = entry["logprob"]
-    return TokenChance(entry["token"], bytes(entry["bytes"]), _LEAST_LOGPROB if logprob is None else logprob)
