@@ -24,7 +24,7 @@ _WIRE_DTYPES = {name: np.dtype("uint16" if name == "bfloat16" else name) for nam
 _MAX_NDIM = 31
 _MAX_ARRAY_BYTES = 2**48
 _MAX_ROW_BYTES = _MAX_ROWS = 2**31
-_MAX_FORMS = 8192
+_MAX_FORMS = 1024  # of about 2 KiB each; with more edges of open requests than that a chunk takes longer, no more
 _FORM = msgspec.msgpack.Decoder(ChunkForm)
 
 
@@ -61,15 +61,21 @@ class Layout:
     """Owns what is worked out once for all chunks of a form: PER_ROW arrays first, then those of the whole request."""
 
     def __init__(self, form: ChunkForm) -> None:
-        fields = [_field(form, spec) for spec in form.tensors]
-        if len({spec.key for spec in form.tensors}) != len(fields):
-            raise _form_error(form, "two arrays have the same key")
         self.form = form
-        self._per_row = [field for field in fields if field.key not in form.whole_keys]
-        self._whole = [field for field in fields if field.key in form.whole_keys]
-        self._row_bytes = sum(field.num_bytes for field in self._per_row)
-        self._whole_bytes = sum(field.num_bytes for field in self._whole)
-        self._whole_size_bytes = sum(aligned(field.num_bytes) for field in self._whole)
+        self._per_row: list[_Field] = []
+        self._whole: list[_Field] = []
+        self._row_bytes = self._whole_bytes = self._whole_size_bytes = 0
+        for spec in form.tensors:
+            field = _field(form, spec)
+            if spec.per_row:
+                self._per_row.append(field)
+                self._row_bytes += field.num_bytes
+            else:
+                self._whole.append(field)
+                self._whole_bytes += field.num_bytes
+                self._whole_size_bytes += aligned(field.num_bytes)
+        if len({spec.key for spec in form.tensors}) != len(form.tensors):
+            raise _form_error(form, "two arrays have the same key")
 
     def payload_bytes(self, num_rows: int) -> int:
         """What a chunk of that many rows carries."""
