@@ -45,11 +45,14 @@ class _Cut:
 
 
 class ClauseSplitter:
-    """Owns the text of one request that has arrived and was not given out yet (at most 300 characters)."""
+    """Owns the text of one request that has arrived and was not given out yet (at most 300 characters).
 
-    def __init__(self) -> None:
+    continues: the text goes on from one whose clauses were given out, so none of them is wanted early.
+    """
+
+    def __init__(self, *, continues: bool = False) -> None:
         self._text = ""
-        self._is_first = True
+        self._is_first = not continues
 
     def push(self, piece: str) -> list[str]:
         """Take more text, return the clauses that it completed, cleaned for speech."""
@@ -71,6 +74,40 @@ class ClauseSplitter:
         if clause:
             clauses.append(clause)
             self._is_first = False
+
+
+def parts_of(text: str, max_chars: int) -> list[str]:
+    """A whole text in parts of at most `max_chars` characters, or of one clause if that is longer.
+
+    One splitter for each, of which all but the first continue, gives the clauses of one splitter for the whole. What
+    has no sound is left out where a part would have nothing else.
+    """
+    parts: list[str] = []
+    begin, has_sound = 0, False
+    for start, end in _clauses_in(text):
+        if has_sound and end - begin > max_chars:
+            parts.append(text[begin:start])
+            begin, has_sound = start, False
+        has_sound = has_sound or bool(speakable(text[start:end]))
+    if has_sound:
+        parts.append(text[begin:])
+    return parts
+
+
+def _clauses_in(text: str) -> Iterator[tuple[int, int]]:
+    """Where the clauses of a whole text start and end, those without sound among them."""
+    start, is_first = _next_visible(text, 0), True
+    while (end := _piece_end(text[start : start + HARD_CHARS + 1], is_first=is_first)) is not None:
+        yield start, start + end
+        is_first = is_first and not speakable(text[start : start + end])
+        start = _next_visible(text, start + end)
+    yield start, len(text)
+
+
+def _next_visible(text: str, start: int) -> int:
+    while start < len(text) and text[start].isspace():
+        start += 1
+    return start
 
 
 def speakable(text: str) -> str:

@@ -39,7 +39,7 @@ def assert_nothing_is_held(server: Server, timeout_s: float = 5.0) -> None:
     def held() -> dict[str, float]:
         return {name: value for name, value in gauges(server).items() if name in HELD and value}
 
-    assert set(HELD) <= set(gauges(server))
+    assert eventually(lambda: set(HELD) <= set(gauges(server)), timeout_s), "the stages have not reported yet"
     assert eventually(lambda: not held(), timeout_s), held()
 
 
@@ -67,9 +67,13 @@ class RawRequest:
     def read_until(self, mark: bytes, times: int = 1) -> None:
         """Receive until `mark` has come so many times."""
         while self.received.count(mark) < times:
-            data = self._socket.recv(65_536)
-            assert data, f"the connection was closed before {mark!r}: {self.received[-300:]!r}"
-            self.received += data
+            assert self.read_more(), f"the connection was closed before {mark!r}: {self.received[-300:]!r}"
+
+    def read_more(self) -> bool:
+        """Wait for some bytes; False if the connection was closed instead."""
+        data = self._socket.recv(65_536)
+        self.received += data
+        return bool(data)
 
     def has_answer(self) -> bool:
         """True if there is something to read."""

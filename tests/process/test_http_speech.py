@@ -15,6 +15,8 @@ import pytest
 import soxr
 
 from antiphon.server.audio_encode import AudioFormat
+from tests.process.conftest import eventually
+from tests.process.raw_http import RawRequest, assert_nothing_is_held, gauges
 from tests.process.test_voice_quality import SENTENCES
 from tests.unit.server.test_audio import DELAY_SAMPLES, FRAME_SAMPLES
 from tests.words import word_errors, words
@@ -129,6 +131,27 @@ def test_a_long_text_is_one_audio_without_a_word_missing(voice_server, tmp_path:
     ]
     assert word_errors(LONG_TEXT, heard) <= 0.1 * len(words(LONG_TEXT))
     assert words(heard)[-1] == "school"
+
+
+def test_the_stages_rest_while_nobody_reads_a_long_text_and_go_on_when_somebody_does(voice_server):
+    body = {"model": "voice", "input": f"{LONG_TEXT} " * 20, "response_format": "pcm"}  # 50 MB of audio
+    assert len(body["input"]) > 15_000
+    request = RawRequest(voice_server, "/v1/audio/speech", body, receive_bytes=4096)
+    request.read_until(b"\r\n\r\n")
+
+    def rest() -> bool:
+        now = gauges(voice_server)
+        return now["client_backlog_bytes"] > 2**20 and now["requests_inflight"] == now["replica_inflight"] == 0
+
+    assert eventually(rest, 60)
+    made = gauges(voice_server)["client_backlog_bytes"]
+    assert made < 8e6 and not request.is_reset()
+    before = len(request.received)
+    while len(request.received) < before + made:
+        request.read_more()
+    assert eventually(lambda: gauges(voice_server)["requests_inflight"] > 0)
+    request.hang_up()
+    assert_nothing_is_held(voice_server)
 
 
 def test_events_join_to_the_audio_of_the_plain_answer(voice_server, client):

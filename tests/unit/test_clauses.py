@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.clauses import HARD_CHARS, ClauseSplitter
+from antiphon.clauses import HARD_CHARS, ClauseSplitter, parts_of
 
 FRAGMENTS = (
     "hello", "The fox", "Dr.", "J.", "e.g.", "3.14", "10,000", "No.", "https://a.org/x.y?z=1,2", "wait...", "…",
@@ -45,6 +45,25 @@ def test_nothing_that_sounds_is_lost_or_moved(text: str) -> None:
 @given(st.lists(st.from_regex(r"\A[a-zA-Z]{1,9}[.,;:!?]?\Z"), min_size=1, max_size=80))
 def test_plain_words_keep_their_punctuation(words: list[str]) -> None:
     assert "".join(clauses_of(" ".join(words))).replace(" ", "") == "".join(words)
+
+
+@settings(max_examples=300, deadline=None)
+@given(TEXTS, st.integers(1, 700))
+def test_parts_that_continue_each_other_have_the_clauses_of_the_whole(text: str, max_chars: int) -> None:
+    spoken = []
+    for number, part in enumerate(parts := parts_of(text, max_chars)):
+        splitter = ClauseSplitter(continues=number > 0)
+        spoken += splitter.push(part) + splitter.finish()
+        assert sound_of(part)
+    assert spoken == clauses_of(text)
+    assert sound_of("".join(parts)) == sound_of(text)
+
+
+def test_parts_are_as_long_as_they_may_be() -> None:
+    text = "It is so. " * 100
+    assert [len(part) for part in parts_of(text, 200)] == [200] * 5
+    assert parts_of(text, 5_000) == [text]
+    assert parts_of(" ... \n", 5) == []
 
 
 def test_first_piece_ends_at_a_clause_border_and_later_ones_at_sentences() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import assert_never
+from weakref import WeakSet
 
 from antiphon.client.admission_view import AdmissionView
 from antiphon.client.frontend import Frontend
@@ -110,6 +111,8 @@ class EngineClient:
         self._flush_handle: asyncio.Handle | None = None
         self._sender = InputSender(name, connector)
         self._open: dict[str, _Open] = {}
+        self._streams = WeakSet[OutputStream]()
+        """Those of open requests, and those whose request is over and whose consumer has not taken all yet."""
         self.admission = AdmissionView()
         self._epochs = itertools.count()
         self._reports: dict[str, StatsReport] = {}
@@ -169,11 +172,18 @@ class EngineClient:
             self._forget(request_id, opened)
 
     async def submit(
-        self, task_input: TaskInput, *, request_id: str = "", is_whole: bool = False, client: str = ""
+        self,
+        task_input: TaskInput,
+        *,
+        request_id: str = "",
+        is_whole: bool = False,
+        client: str = "",
+        began_s: float | None = None,
     ) -> OutputStream:
         """Start a request; returns when it is bound to replicas. is_whole: see OutputStream.
 
-        client: who asks for it; while requests wait for a place, clients take turns.
+        client: who asks for it; while requests wait for a place, clients take turns. began_s: when what it is a part
+        of began, by time.monotonic(); server.max_request_s counts from there. None: now.
 
         Raises InvalidRequestError / UnsupportedModalityError / UnsupportedOptionError (nothing was sent),
         OverloadedError (not admitted), HandoffTimeoutError (the orchestrator does not answer), TimeLimitError.
@@ -193,7 +203,7 @@ class EngineClient:
         opened = _Open(stream, payload, accepted, next(self._epochs), client)
         self._open[request_id] = opened
         self.admission.submitted(request_id, client)
-        self._start_time_limit(request_id, opened)
+        self._start_time_limit(request_id, opened, began_s)
         self._tell_submit(request_id, opened)
         try:
             async with asyncio.timeout(self._settings.output_deadline_s):
@@ -229,7 +239,7 @@ class EngineClient:
         yield Counter("requests_open", process, float(len(self._open)))
         yield Counter("requests_restarted_total", process, float(self._num_restarted))
         yield Counter("raw_rows_bytes_total", process, float(self._raw_rows_bytes))
-        backlog = sum(opened.stream.backlog_bytes for opened in self._open.values())
+        backlog = sum(stream.backlog_bytes for stream in self._streams)
         yield Counter("client_backlog_bytes", process, float(backlog))
         lanes = {
             "control": self._control.counters,
@@ -245,9 +255,10 @@ class EngineClient:
         """Requests submitted and not released."""
         return len(self._open)
 
-    def _start_time_limit(self, request_id: str, opened: _Open) -> None:
+    def _start_time_limit(self, request_id: str, opened: _Open, began_s: float | None) -> None:
         if limit_s := self._settings.max_request_s:
-            opened.time_limit = asyncio.get_running_loop().call_later(limit_s, self._end_late, request_id, opened)
+            left_s = limit_s if began_s is None else began_s + limit_s - time.monotonic()
+            opened.time_limit = asyncio.get_running_loop().call_later(left_s, self._end_late, request_id, opened)
 
     def _end_late(self, request_id: str, opened: _Open) -> None:
         """A request has run too long; what its stages have made before still reaches the consumer."""
@@ -276,13 +287,15 @@ class EngineClient:
         )
 
     def _make_stream(self, request_id: str, *, is_whole: bool) -> OutputStream:
-        return OutputStream(
+        stream = OutputStream(
             request_id,
             deadline_s=self._settings.output_deadline_s,
             max_backlog_bytes=self._settings.max_client_backlog_mib << 20,
             abort=self._abort,
             is_whole=is_whole,
         )
+        self._streams.add(stream)
+        return stream
 
     def _read_control(self) -> None:
         for message in self._control.receive():

@@ -212,10 +212,10 @@ class OutputStream:
 
     async def aclose(self) -> None:
         """Abort the request in every stage, unless it has ended. Safe to call twice."""
+        self._messages.clear()
+        self._backlog_bytes = 0
         if not self._ended:
             self._end()
-            self._messages.clear()
-            self._backlog_bytes = 0
             self._abort(self.request_id, "its client has gone")
 
     async def __aenter__(self) -> Self:

@@ -242,11 +242,16 @@ class EdgeRule:
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """What a client can ask for: where a request enters, by its input, and where each output modality leaves."""
+    """What a client can ask for: where a request enters, by its input, and where each output modality leaves.
+
+    chars_per_request: for speech: a longer text is spoken as several requests of whole clauses, one after the other,
+    so that its stages wait for a client that reads slowly. 0 = every text is one request. It should be about a minute.
+    """
 
     name: str
     entries: dict[Modality, str]
     finals: dict[Modality, str]
+    chars_per_request: int = 0
 
 
 @dataclass(frozen=True)

@@ -31,12 +31,16 @@ class SamplingParams(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SpeechParams(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How speech stages speak. speed 1.0 is the voice's own pace."""
+    """How speech stages speak. speed 1.0 is the voice's own pace.
+
+    continues: the text goes on from one that is being spoken, so no part of it is wanted early.
+    """
 
     voice: str = ""
     speed: float = 1.0
     language: str = ""
     seed: int | None = None
+    continues: bool = False
 
 
 class TranscriptionParams(msgspec.Struct, frozen=True, omit_defaults=True):

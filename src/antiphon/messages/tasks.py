@@ -14,13 +14,17 @@ from antiphon.messages.params import SamplingParams
 
 @dataclass(frozen=True)
 class SpeechInput:
-    """Text to be spoken. speed 0.25-4; voice "" = the pipeline's first voice; seed fixes the noise."""
+    """Text to be spoken. speed 0.25-4; voice "" = the pipeline's first voice; seed fixes the noise.
+
+    continues: see SpeechParams.
+    """
 
     text: str
     voice: str = ""
     speed: float = 1.0
     language: str = ""
     seed: int | None = None
+    continues: bool = False
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from antiphon.messages.tasks import SpeechInput
 from antiphon.server.audio_encode import AudioFormat
 
 INT64_MAX = 2**63 - 1
@@ -80,6 +81,10 @@ class SpokenBody(OpenAiBody):
         le=48_000,
         description="Samples per second, if the format holds that rate. Default: the voice's own; pcm: 24000.",
     )
+
+    def speech(self, text: str) -> SpeechInput:
+        """`text`, to be spoken like this."""
+        return SpeechInput(text, self.voice, self.speed, self.language, self.seed)
 
 
 class SpeechRequest(SpokenBody):

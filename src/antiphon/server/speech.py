@@ -1,20 +1,22 @@
 """POST /v1/audio/speech: text in, one continuous audio out, as a file's bytes or as events.
 
 In: a SpeechRequest. Out: a streamed response that starts with the first audio.
-Does not know: voices, sentences, stages.
+Does not know: voices, stages.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request
 from starlette.responses import Response
 
+from antiphon.clauses import parts_of
 from antiphon.config.pipeline import PipelineSpec
 from antiphon.errors import UnknownRequestError
-from antiphon.messages.client import AudioChunk, OutputEnd, Usage
-from antiphon.messages.tasks import SpeechInput
+from antiphon.messages.client import AudioChunk, Usage
 from antiphon.server.audio_encode import AudioFormat
 from antiphon.server.callers import client_of
 from antiphon.server.context import ServerContext
@@ -25,6 +27,7 @@ from antiphon.server.outcomes import usage_of
 from antiphon.server.request_clock import RequestClock
 from antiphon.server.response_audio import ResponseAudio
 from antiphon.server.schema import SpeechRequest, SpokenBody
+from antiphon.server.spoken_parts import Mark, SpokenParts
 from antiphon.server.sse import HOLE, Base64Pieces, EventForm, event, event_stream
 from antiphon.server.streaming import StreamedResponse
 
@@ -79,35 +82,43 @@ def sample_rate_of(body: SpokenBody, pipeline: PipelineSpec) -> int:
     return body.sample_rate or unasked
 
 
+def _parts_of(body: SpeechRequest, context: ServerContext) -> list[str]:
+    """The texts of the requests that speak `input` one after the other. More of it at a time if it is spoken faster."""
+    max_chars = int(context.client.pipeline.task("speech").chars_per_request * body.speed)
+    if not 0 < max_chars < len(body.input) <= context.settings.max_text_chars:
+        return [body.input]
+    return parts_of(body.input, max_chars) or [body.input]
+
+
 async def _speak(
     context: ServerContext, body: SpeechRequest, ids: RequestIds, client: str, clock: RequestClock
 ) -> AsyncGenerator[bytes | Usage, None]:
     """The bytes of one file as they get ready, none of them empty, then what was counted."""
-    speech = SpeechInput(text=body.input, voice=body.voice, speed=body.speed, language=body.language, seed=body.seed)
     sample_rate = sample_rate_of(body, context.client.pipeline)
     audio = ResponseAudio(body.response_format, ids.own, context.client.trace, sample_rate)
+    texts = _parts_of(body, context)
+    parts = SpokenParts(context.client, body.speech(""), ids.own, caller=client, began_s=time.monotonic())
     with context.outcomes.following(ids) as made:
-        async with await context.client.submit(speech, request_id=ids.own, client=client) as stream:
-            async for message in stream:
-                match message.output:
-                    case AudioChunk() as chunk:
-                        clock.saw_audio(chunk)
-                        piece = await audio.encode(chunk)
-                        made.duration_s = audio.duration_s
-                        if piece:
-                            clock.sent_audio()
-                            yield piece
-                    case OutputEnd(usage=usage):
-                        made.usage = usage
-                    case _:
-                        pass  # a pipeline may also give text; this API has no place for it
-            rest = await audio.finish()
-            if rest:
-                clock.sent_audio()
-            clock.complete()
-            if rest:
-                yield rest
-            yield made.usage
+        parts.add(*texts, Mark.END)
+        async with aclosing(parts.give()) as given:
+            async for chunk in given:
+                assert isinstance(chunk, AudioChunk), "nothing was flushed"
+                clock.saw_audio(chunk)
+                piece = await audio.encode(chunk)
+                made.duration_s = audio.duration_s
+                if piece:
+                    clock.sent_audio()
+                    yield piece
+        if parts.unspeakable is not None and not audio.duration_s:
+            raise parts.unspeakable
+        made.usage = parts.usage
+        rest = await audio.finish()
+        if rest:
+            clock.sent_audio()
+        clock.complete()
+        if rest:
+            yield rest
+        yield made.usage
 
 
 async def _only_audio(pieces: AsyncGenerator[bytes | Usage, None]) -> AsyncGenerator[bytes, None]:

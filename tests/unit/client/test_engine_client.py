@@ -497,3 +497,35 @@ async def test_a_request_that_waits_too_long_for_its_place_is_aborted(directory)
     stage.tells(RequestRejected(request_id, to_info(StageError("aborted"))))
     await stage.holds_nothing()
     await stage.close()
+
+
+async def test_the_time_of_a_part_counts_from_the_beginning_of_the_whole(directory) -> None:
+    stage = Stage(directory, max_request_s=1_000)
+    await stage.startup()
+    speech = SpeechInput("the last part of a long text")
+    submitting = asyncio.create_task(stage.client.submit(speech, began_s=time.monotonic() - 1_000))
+    request_id = (await stage.hears(SubmitRequest)).request_id
+    with pytest.raises(TimeLimitError, match="1000 s"):
+        await submitting
+    assert (await stage.hears(AbortRequest)).request_id == request_id
+    stage.tells(RequestRejected(request_id, to_info(StageError("aborted"))))
+    await stage.holds_nothing()
+    await stage.close()
+
+
+async def test_outputs_count_as_waiting_until_they_are_taken_also_when_their_request_is_over(stage) -> None:
+    def backlog() -> float:
+        return sum(each.value for each in stage.client.counters() if each.name == "client_backlog_bytes")
+
+    streams = []
+    for _ in range(2):
+        request_id, stream = await running(stage)
+        streams.append(stream)
+        stage.says(request_id, PCM, OutputEnd())
+        stage.tells(RequestReleased(request_id))
+    await stage.holds_nothing()
+    assert backlog() == 2 * streams[0].backlog_bytes > 0
+    await streams[0].aclose()
+    assert backlog() == streams[1].backlog_bytes > 0
+    await outcome(streams[1])
+    assert backlog() == 0

@@ -94,7 +94,13 @@ class ScriptedClient:
     submitted: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def submit(
-        self, task_input: TaskInput, *, request_id: str, is_whole: bool = False, client: str = ""
+        self,
+        task_input: TaskInput,
+        *,
+        request_id: str,
+        is_whole: bool = False,
+        client: str = "",
+        began_s: float | None = None,
     ) -> OutputStream:
         self.clients.append(client)
         if self.refusal is not None and len(self.inputs) >= self.num_admitted:

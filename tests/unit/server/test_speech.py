@@ -5,15 +5,17 @@ import base64
 import io
 import json
 import struct
+from dataclasses import replace
 
 import av
 import numpy as np
 import pytest
 
+from antiphon.clauses import parts_of
 from antiphon.errors import InvalidRequestError, OverloadedError, ReplicaDiedError
-from antiphon.messages.client import Usage
+from antiphon.messages.client import AudioChunk, OutputEnd, Usage
 from antiphon.messages.tasks import SpeechInput
-from tests.unit.server.conftest import SAMPLE_RATE, RawExchange, ScriptedClient, audio, end, events, tone
+from tests.unit.server.conftest import SAMPLE_RATE, RawExchange, ScriptedClient, audio, end, events, eventually, tone
 
 pytestmark = pytest.mark.anyio
 PATH = "/v1/audio/speech"
@@ -275,3 +277,97 @@ async def test_an_unknown_model_is_a_404_that_names_the_right_one(http, client):
 async def test_openais_model_names_are_served(http, client):
     client.script = TWO_CHUNKS
     assert (await http.post(PATH, json={**BODY, "model": "tts-1"})).status_code == 200
+
+
+SENTENCES = [f"This is the sentence with the number {number}." for number in range(6)]
+LONG = {**BODY, "input": " ".join(SENTENCES), "response_format": "pcm", "seed": 2**32 - 1}
+PART = [audio(1_000), end("code2wav", usage=Usage(7, 20, 1_000))]
+
+
+def cutting(client: ScriptedClient) -> None:
+    """The pipeline speaks no more than two of the sentences as one request."""
+    speech, *others = client.pipeline.tasks
+    client.pipeline = replace(client.pipeline, tasks=(replace(speech, chars_per_request=100), *others))
+
+
+async def test_a_long_text_is_spoken_in_parts_and_is_one_file(http, client):
+    cutting(client)
+    client.script = PART
+    answer = await http.post(PATH, json={**LONG, "voice": "ben", "speed": 1.1})
+    assert answer.content == 3 * tone(1_000)
+    assert client.inputs == [
+        SpeechInput(part, "ben", 1.1, "", (2**32 - 1 + number) % 2**32, continues=number > 0)
+        for number, part in enumerate(parts_of(LONG["input"], 110))
+    ]
+    own_id = client.request_ids[0]
+    assert client.request_ids == [own_id, f"{own_id}.1", f"{own_id}.2"] and len({*client.clients}) == 1
+    told = (await http.get(f"{PATH}/{own_id}")).json()
+    assert told["usage"] == {"input_tokens": 21, "output_tokens": 60, "total_tokens": 81}
+    assert (told["status"], told["duration_s"]) == ("completed", 0.125)
+    mp3 = (await http.post(PATH, json={**LONG, "response_format": "mp3"})).content
+    assert decoded(mp3).size == pytest.approx(3_000, abs=1_105 + 2 * 576)
+
+
+async def test_a_client_that_does_not_read_leaves_all_but_two_parts_unmade(app, client):
+    cutting(client)
+    exchange = RawExchange(app, PATH, json.dumps(LONG).encode())
+    running = asyncio.create_task(exchange.run())
+    await eventually(lambda: len(client.streams) == 2)
+    client.streams[1].push("code2wav", AudioChunk(tone(5, 5), SAMPLE_RATE))
+    client.streams[1].push("code2wav", OutputEnd())
+    client.streams[0].push("code2wav", AudioChunk(tone(5), SAMPLE_RATE))
+    await exchange.first_body.wait()
+    await asyncio.sleep(0.05)
+    assert (len(client.streams), exchange.body_sent) == (2, tone(5))
+    client.streams[0].push("code2wav", OutputEnd())
+    assert await eventually(lambda: len(client.streams) == 3)
+    exchange.hung_up.set()
+    await running
+    assert client.aborted == client.request_ids[2:] and exchange.body_sent == tone(10)
+
+
+async def test_hanging_up_aborts_all_parts_that_are_open(app, client):
+    cutting(client)
+    exchange = RawExchange(app, PATH, json.dumps(LONG).encode())
+    running = asyncio.create_task(exchange.run())
+    await eventually(lambda: len(client.streams) == 2)
+    exchange.hung_up.set()
+    await running
+    assert sorted(client.aborted) == sorted(client.request_ids) and len(client.request_ids) == 2
+
+
+async def test_a_later_part_waits_for_a_place_and_the_first_does_not(http, client):
+    cutting(client)
+    client.script, client.num_admitted = PART, 1
+    client.refusal = OverloadedError("full", retry_after_s=0.05)
+    asking = asyncio.create_task(http.post(PATH, json=LONG))
+    assert await eventually(lambda: len(client.clients) > 4)
+    client.refusal = None
+    assert (await asking).content == 3 * tone(1_000)
+    client.refusal, client.num_admitted = OverloadedError("full", retry_after_s=0.05), 0
+    assert (await http.post(PATH, json=LONG)).status_code == 503
+
+
+async def test_a_part_without_anything_to_pronounce_is_left_out_and_a_text_of_them_is_a_400(http, client):
+    cutting(client)
+    asking = asyncio.create_task(http.post(PATH, json=LONG))
+    silent = InvalidRequestError("nothing to speak: this voice reads English", param="input")
+    for number in range(3):
+        assert await eventually(lambda number=number: len(client.streams) > number)
+        if number != 1:
+            client.streams[number].fail(silent)
+            continue
+        client.streams[1].push("code2wav", AudioChunk(tone(5), SAMPLE_RATE))
+        client.streams[1].push("code2wav", OutputEnd())
+    assert (await asking).content == tone(5)
+    client.failure = silent
+    answer = await http.post(PATH, json=LONG)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "input")
+
+
+@pytest.mark.parametrize("text", ["x" * 20_001, " ... " * 100, " " * 500])
+async def test_a_text_that_cannot_be_spoken_is_left_whole_for_the_runtime_to_refuse(http, client, text):
+    cutting(client)
+    client.refusal = InvalidRequestError("no", param="input")
+    assert (await http.post(PATH, json={**LONG, "input": text})).status_code == 400
+    assert len(client.clients) == 1

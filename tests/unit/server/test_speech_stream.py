@@ -183,7 +183,7 @@ async def test_the_session_is_described_and_its_wishes_reach_every_sentence(clie
         await talk.expect("speech.audio.done")
     assert client.inputs == [
         SpeechInput(text="Eins.", voice="ben", speed=1.5, language="de-AT", seed=7),
-        SpeechInput(text="Zwei.", voice="ben", speed=1.5, language="de-AT", seed=8),
+        SpeechInput(text="Zwei.", voice="ben", speed=1.5, language="de-AT", seed=8, continues=True),
     ]
 
 

@@ -6,6 +6,7 @@ Does not know: processes or models; it imports none.
 
 from typing import assert_never
 
+import msgspec
 import numpy as np
 
 from antiphon.client.frontend import FrontendLimits
@@ -57,7 +58,8 @@ class VoiceFrontend:
         self._check_text(speech.text, "input")
         if not any(char.isalnum() for char in speech.text):
             raise InvalidRequestError("input has nothing to speak: no letter and no digit", param="input")
-        params = RequestParams(speech=_speech_params(speech.voice, speech.speed, speech.seed))
+        spoken = _speech_params(speech.voice, speech.speed, speech.seed)
+        params = RequestParams(speech=msgspec.structs.replace(spoken, continues=speech.continues))
         return EntryPayload("speech", TEXT, AUDIO, params, {"text": _utf8(speech.text)}, {})
 
     def _chat(self, chat: ChatInput) -> EntryPayload:

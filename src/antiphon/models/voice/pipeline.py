@@ -100,7 +100,12 @@ PIPELINE = PipelineSpec(
             entries={Modality.TEXT: "thinker", Modality.AUDIO: "listener"},
             finals={Modality.TEXT: "thinker", Modality.AUDIO: "code2wav"},
         ),
-        TaskSpec("speech", entries={Modality.TEXT: "talker"}, finals={Modality.AUDIO: "code2wav"}),
+        TaskSpec(
+            "speech",
+            entries={Modality.TEXT: "talker"},
+            finals={Modality.AUDIO: "code2wav"},
+            chars_per_request=1_000,  # a minute
+        ),
         TaskSpec("transcription", entries={Modality.AUDIO: "listener"}, finals={Modality.TEXT: "listener"}),
     ),
     frontend="antiphon.models.voice.frontend:VoiceFrontend",

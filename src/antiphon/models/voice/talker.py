@@ -24,8 +24,8 @@ _Utf8Decoder = codecs.getincrementaldecoder("utf-8")
 class TalkerState:
     """The text that is not spoken yet."""
 
+    splitter: ClauseSplitter
     decoder: codecs.IncrementalDecoder = field(default_factory=lambda: _Utf8Decoder(errors="replace"))
-    splitter: ClauseSplitter = field(default_factory=ClauseSplitter)
     clauses: deque[str] = field(default_factory=deque)
     is_complete: bool = False
     num_tokens: int = 0
@@ -42,7 +42,7 @@ class Talker:
 
     def open(self, request: StageRequest) -> TalkerState:
         """No text yet."""
-        return TalkerState()
+        return TalkerState(ClauseSplitter(continues=request.params.speech.continues))
 
     def has_pending(self, state: TalkerState) -> bool:
         """True while finished clauses wait."""

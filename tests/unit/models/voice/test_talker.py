@@ -37,13 +37,15 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> GenerationEngine:
     return engine
 
 
-def request_of(name: str, text: str, task: str = "speech") -> StageRequest:
+def request_of(name: str, text: str, task: str = "speech", *, continues: bool = False) -> StageRequest:
     rows = np.frombuffer(text.encode(), np.uint8)
     form = ChunkForm(name, 0, "client->talker", "client", (TensorSpec("text", "uint8", (), True),))
     edge = EdgeInput()
     edge.add(Chunk(ChunkHeader(form, 0, rows=len(rows)), {"text": rows}, 0))
     edge.ended = True
-    return StageRequest(name, 0, task, RequestParams(speech=SpeechParams()), {"client": edge}, frozenset(), False)
+    return StageRequest(
+        name, 0, task, RequestParams(speech=SpeechParams(continues=continues)), {"client": edge}, frozenset(), False
+    )
 
 
 def spoken(engine: GenerationEngine, *requests: StageRequest) -> dict[str, str | Exception]:
@@ -89,3 +91,12 @@ def test_a_speech_without_anything_this_voice_can_say_is_the_clients_mistake(eng
     assert isinstance(error, InvalidRequestError) and error.param == "input"
     assert heard["req-mixed"] == "[Hello there.]"
     assert heard["req-answer"] == "", "a chat's text is not its client's"
+
+
+def test_of_a_text_that_continues_no_clause_is_wanted_early(engine):
+    text = "Well, as you know, the sea is deep. Yes"
+    heard = spoken(engine, request_of("a", text), request_of("b", text, continues=True))
+    assert heard == {
+        "a": "[Well, as you know,][the sea is deep.][Yes]",
+        "b": "[Well, as you know, the sea is deep.][Yes]",
+    }

@@ -41,7 +41,13 @@ class TalkingClient(ScriptedClient):
     answer: list[StageMessage] = field(default_factory=lambda: list(ANSWER))
 
     async def submit(
-        self, task_input: TaskInput, *, request_id: str, is_whole: bool = False, client: str = ""
+        self,
+        task_input: TaskInput,
+        *,
+        request_id: str,
+        is_whole: bool = False,
+        client: str = "",
+        began_s: float | None = None,
     ) -> OutputStream:
         written_down = [StageMessage("listener", Segment(self.words, 0, 1)), end("listener")]
         self.script = self.answer if isinstance(task_input, ChatInput) else written_down
