@@ -4,7 +4,8 @@ In: a schema as a client sends it. Out: nothing, or an InvalidRequestError namin
 Does not know: grammars, engines. A keyword that would be dropped is refused: the answer might not fit the schema.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 
 from antiphon.errors import InvalidRequestError
 
@@ -15,11 +16,26 @@ _NOTES = frozenset(
 _MAPS = frozenset({"properties", "$defs", "definitions"})
 _LISTS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems"})
 _SINGLE = frozenset({"items", "additionalProperties"})
-_INTEGER_BOUNDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
-_LENGTHS = frozenset({"minLength", "maxLength", "minItems", "maxItems"})
-_VALUES = frozenset({"type", "enum", "const", "$ref", "required", "pattern", "format"})
+_BOUNDS = {
+    "minimum": "",
+    "exclusiveMinimum": "",
+    "maximum": "minimum",
+    "exclusiveMaximum": "exclusiveMinimum",
+    "minLength": "",
+    "maxLength": "minLength",
+    "minItems": "",
+    "maxItems": "minItems",
+}
+"""Keyword -> the one that it must not be below, or "": llama.cpp takes a minute over a length that is."""
+_TYPES = frozenset({"string", "integer", "number", "boolean", "null", "array", "object"})
 _FORMATS = frozenset({"date", "time", "date-time", "uuid"})
+_PATTERN = re.compile(
+    r"\^(?:[^\\(){}\[\]^$]|\[\^?[^\\\[\]]+\]|\((?!\?)|\)|\{\d{1,3}(?:,\d{0,3})?\})*\$",
+)
+"""What llama.cpp makes a grammar of; for other patterns it takes any string."""
 _MAX_LENGTH = 1000
+_MAX_INTEGER = 2**53
+_MAX_GROUPS = 16
 _MAX_DEPTH = 32
 
 
@@ -29,10 +45,8 @@ def check_schema(schema: dict[str, object], param: str) -> None:
 
 
 def _check(schema: object, where: str, depth: int) -> None:
-    if isinstance(schema, bool):
-        return
     if not isinstance(schema, dict):
-        raise _refused(where, "a schema is an object, true or false")
+        raise _refused(where, "expected a schema, which is an object")
     if depth > _MAX_DEPTH:
         raise _refused(where, f"schemas are nested at most {_MAX_DEPTH} deep")
     for keyword, value in schema.items():
@@ -45,28 +59,63 @@ def _check(schema: object, where: str, depth: int) -> None:
 
 def _problem(schema: dict[str, object], keyword: str, value: object) -> str:
     """What is wrong with one keyword of `schema`, or ""."""
-    if keyword in _INTEGER_BOUNDS:
-        return "" if schema.get("type") == "integer" else "only integers can be held to a bound"
-    if keyword in _LENGTHS:
-        is_fit = type(value) is int and 0 <= value <= _MAX_LENGTH
-        return "" if is_fit else f"expected a whole number from 0 to {_MAX_LENGTH}"
-    if keyword == "pattern":
-        is_anchored = isinstance(value, str) and value.startswith("^") and value.endswith("$")
-        return "" if is_anchored else "a pattern begins with ^ and ends with $"
-    if keyword == "format":
-        return "" if value in _FORMATS else f"expected one of {', '.join(sorted(_FORMATS))}"
+    if keyword in _BOUNDS:
+        return _problem_of_bound(schema, keyword, value)
+    if keyword in _VALUES:
+        is_fit, expected = _VALUES[keyword]
+        return "" if is_fit(value) else expected
     if keyword == "required":
         return "" if _are_properties(value, schema) else "a list of names that `properties` describes"
     if keyword in _MAPS:
         return "" if isinstance(value, dict) else "expected an object"
     if keyword in _LISTS:
         return "" if isinstance(value, list) and value else "expected a list of schemas"
-    return "" if keyword in _VALUES | _SINGLE | _NOTES else "an answer cannot be held to this keyword"
+    return "" if keyword in _SINGLE | _NOTES else "an answer cannot be held to this keyword"
+
+
+def _problem_of_bound(schema: dict[str, object], keyword: str, value: object) -> str:
+    is_length = keyword.endswith(("Length", "Items"))
+    if not is_length and schema.get("type") != "integer":
+        return "only integers can be held to a bound"
+    least, most = (0, _MAX_LENGTH) if is_length else (-_MAX_INTEGER, _MAX_INTEGER)
+    if type(value) is not int or not least <= value <= most:
+        return f"expected a whole number from {least} to {most}"
+    least_bound = schema.get(_BOUNDS[keyword])
+    if isinstance(least_bound, int) and least_bound > value:
+        return f"it is below `{_BOUNDS[keyword]}`"
+    return ""
+
+
+def _is_type(value: object) -> bool:
+    names = value if isinstance(value, list) else [value]
+    return bool(names) and all(isinstance(name, str) and name in _TYPES for name in names)
+
+
+def _is_pattern(value: object) -> bool:
+    return isinstance(value, str) and value.count("(") <= _MAX_GROUPS and _PATTERN.fullmatch(value) is not None
+
+
+_VALUES: dict[str, tuple[Callable[[object], bool], str]] = {
+    "type": (_is_type, f"expected one of {', '.join(sorted(_TYPES))}, or a list of them"),
+    "enum": (lambda value: isinstance(value, list) and bool(value), "expected a list of values"),
+    "const": (lambda value: True, ""),
+    "$ref": (lambda value: isinstance(value, str) and value.startswith("#/"), "expected a place in this schema: #/..."),
+    "pattern": (
+        _is_pattern,
+        "expected ^...$ of characters, [classes], (groups), | and repetitions, no backslash",
+    ),
+    "format": (
+        lambda value: isinstance(value, str) and value in _FORMATS,
+        f"expected one of {', '.join(sorted(_FORMATS))}",
+    ),
+}
+"""Keyword -> what its value must be, and how to say so."""
 
 
 def _are_properties(names: object, schema: dict[str, object]) -> bool:
     described = schema.get("properties")
-    return isinstance(names, list) and all(isinstance(described, dict) and name in described for name in names)
+    known = frozenset(described) if isinstance(described, dict) else frozenset()
+    return isinstance(names, list) and all(isinstance(name, str) and name in known for name in names)
 
 
 def _inner(keyword: str, value: object, place: str) -> Iterator[tuple[object, str]]:
@@ -75,7 +124,7 @@ def _inner(keyword: str, value: object, place: str) -> Iterator[tuple[object, st
         yield from ((inner, f"{place}.{name}") for name, inner in value.items())
     elif keyword in _LISTS and isinstance(value, list):
         yield from ((inner, f"{place}[{index}]") for index, inner in enumerate(value))
-    elif keyword in _SINGLE:
+    elif keyword in _SINGLE and not (keyword == "additionalProperties" and isinstance(value, bool)):
         yield value, place
 
 
