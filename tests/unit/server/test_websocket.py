@@ -253,7 +253,7 @@ async def test_a_draining_server_refuses_new_ones_and_ends_open_ones_with_a_word
         await say(client, type="say", words="before")
         assert (await hear(client))["words"] == "before"
         assert echo.drain.num_open() == 1
-        draining = asyncio.create_task(echo.drain.finish(0.3, lambda error: None))
+        draining = asyncio.create_task(echo.drain.finish(1.5, lambda error: None))
         await echo.drain.begun.wait()
         with pytest.raises(InvalidStatus) as refused:
             await connect(url)
@@ -293,13 +293,13 @@ async def test_a_client_that_takes_nothing_makes_nothing_pile_up_and_is_cut_off(
 
 
 async def test_a_client_that_reads_slowly_but_reads_gets_everything():
-    async with echoing(client_read_deadline_s=0.5) as (_, url):
+    async with echoing(client_read_deadline_s=1.0) as (_, url):
         client = await slow_reader(url)
         await say(client, type="flood", count=1_000)
         for number in range(1_000):
             assert (await hear(client))["number"] == number
             if number % 100 == 0:
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.2)
         await client.close()
 
 
@@ -364,11 +364,11 @@ async def test_many_tiny_frames_end_their_connection(frames):
 
 
 async def test_a_websocket_over_which_nothing_is_said_is_closed():
-    async with echoing(websocket_idle_s=0.3) as (_, url), connect(url) as client:
-        for _ in range(4):
+    async with echoing(websocket_idle_s=1.0) as (_, url), connect(url) as client:
+        for _ in range(3):
             await say(client, type="say", words="busy")
             await hear(client)
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.4)
         event = await hear(client)
         assert event["error"]["code"] == "session_idle"
         assert "server.websocket_idle_s" in event["error"]["message"]
