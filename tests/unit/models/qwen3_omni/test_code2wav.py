@@ -103,7 +103,7 @@ def test_a_slot_that_cannot_be_decoded_changes_nothing_of_the_others(model: Code
     for number, name in enumerate(("a", "broken", "b")):
         served.push(name, codes(number))
     served.step()
-    broken = served.engine._states["broken"]
+    broken = served.engine._jobs["broken"].state
     broken.window = replace(broken.window, hidden=torch.zeros(3, 5))  # no network has made this
     for number, name in enumerate(("a", "broken", "b")):
         served.push(name, codes(10 + number))
