@@ -67,6 +67,7 @@ class OutputStream:
         self._finals: frozenset[str] | None = None
         self._ended_finals: set[str] = set()
         self._messages: deque[StageMessage] = deque()
+        self._sizes_bytes: deque[int] = deque()
         self._backlog_bytes = 0
         self._error: AntiphonError | None = None
         self._ended = False
@@ -101,7 +102,8 @@ class OutputStream:
             return
         self._has_output = True
         self._messages.append(StageMessage(stage, output))
-        self._backlog_bytes += _size_bytes(output)
+        self._sizes_bytes.append(_size_bytes(output))
+        self._backlog_bytes += self._sizes_bytes[-1]
         if isinstance(output, OutputEnd):
             self._ended_finals.add(stage)
             self._end_if_over()
@@ -121,6 +123,7 @@ class OutputStream:
     def start_again(self) -> None:
         """Forget what the first start has said; the consumer has seen none of it (see has_output)."""
         self._messages.clear()
+        self._sizes_bytes.clear()
         self._ended_finals.clear()
         self._backlog_bytes = 0
 
@@ -161,10 +164,11 @@ class OutputStream:
         if self._backlog_bytes <= _MAX_TAKEN_BYTES:
             taken = list(self._messages)
             self._messages.clear()
+            self._sizes_bytes.clear()
             self._backlog_bytes = 0
             return taken
         taken, end_bytes = [self._pop()], self._backlog_bytes - _MAX_TAKEN_BYTES
-        while self._messages and self._backlog_bytes - _size_bytes(self._messages[0].output) >= end_bytes:
+        while self._messages and self._backlog_bytes - self._sizes_bytes[0] >= end_bytes:
             taken.append(self._pop())
         return taken
 
@@ -180,7 +184,7 @@ class OutputStream:
 
     def _pop(self) -> StageMessage:
         message = self._messages.popleft()
-        self._backlog_bytes -= _size_bytes(message.output)
+        self._backlog_bytes -= self._sizes_bytes.popleft()
         return message
 
     async def _wait(self) -> None:
@@ -213,6 +217,7 @@ class OutputStream:
     async def aclose(self) -> None:
         """Abort the request in every stage, unless it has ended. Safe to call twice."""
         self._messages.clear()
+        self._sizes_bytes.clear()
         self._backlog_bytes = 0
         if not self._ended:
             self._end()
@@ -229,6 +234,8 @@ class OutputStream:
 
 def _size_bytes(output: ClientData | OutputEnd) -> int:
     match output:
+        case TextDelta() if not output.logprobs:
+            return len(output.text) + _SMALL_BYTES
         case TextDelta():
             return len(output.text) + _SMALL_BYTES * (1 + sum(1 + len(entry.best) for entry in output.logprobs))
         case Segment():
