@@ -104,7 +104,7 @@ def test_growth_counts_beyond_what_more_processes_cost() -> None:
 
 
 def test_events_are_read_as_the_server_writes_them() -> None:
-    writer = ChunkWriter(AnswerHead(RequestId("req-1"), "sim-voice"), audio_out=True, include_usage=False)
+    writer = ChunkWriter(AnswerHead(RequestId("req-1"), "sim-voice"), 0, audio_out=True, include_usage=False)
     pcm = base64.b64encode(b"abcdef").decode()
     events = writer.role() + writer.text("he") + writer.audio(pcm) + writer.text("llo")
     answer = Answer(Expected("hello", b"abcdef"))
