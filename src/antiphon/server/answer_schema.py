@@ -40,13 +40,29 @@ class SpokenAnswer(BaseModel):
     expires_at: int = Field(description="Unix seconds: at once, since nothing is kept for later turns.")
 
 
+class AnswerFunction(BaseModel):
+    """A function, and what the model would call it with."""
+
+    name: str = Field(description="The function's name.")
+    arguments: str = Field(description="JSON, as the model wrote it.")
+
+
+class AnswerToolCall(BaseModel):
+    """A call that the model asks for."""
+
+    id: str = Field(description="What the `tool` message with its result names.")
+    type: Literal["function"] = Field(description="Always function.")
+    function: AnswerFunction = Field(description="What is called.")
+
+
 class AnswerMessage(BaseModel):
-    """The answer's text, and its speech if that was asked for."""
+    """The answer's text, its speech if that was asked for, and the tools that it calls."""
 
     role: Literal["assistant"] = Field(description="Always assistant.")
-    content: str | None = Field(description="The text.")
+    content: str | None = Field(description="The text; null if there are only calls.")
     refusal: str | None = Field(description="Always null.")
     audio: SpokenAnswer | None = Field(default=None, description="The speech, if `modalities` has `audio`.")
+    tool_calls: list[AnswerToolCall] = Field(default=[], description="The calls, if the model writes any.")
 
 
 class TokenChance(BaseModel):

@@ -6,7 +6,16 @@ import jsonschema_rs
 import pytest
 
 from antiphon.client.output_stream import StageMessage
-from antiphon.messages.client import Segment, SegmentScores, Usage, Word
+from antiphon.messages.client import (
+    CalledTool,
+    Segment,
+    SegmentScores,
+    TextDelta,
+    TokenChance,
+    TokenLogprob,
+    Usage,
+    Word,
+)
 from antiphon.server.audio_encode import AudioFormat, encode_whole
 from antiphon.server.openapi import ANSWERS
 from tests.unit.server.conftest import audio, end, text, tone
@@ -80,14 +89,17 @@ def test_every_reference_leads_to_a_schema(document):
 
 
 def check(document: dict, name: str, answer, status: int = 200) -> None:
-    """The answer's status, content type and body against the document."""
+    """The answer's status, content type and body against the document; the body has no field that is not in there."""
     assert answer.status_code == status, answer.text
     described = dict(operations(document))[name]["responses"][str(status)]["content"]
     kind = answer.headers["content-type"].partition(";")[0]
     assert kind in described
     if kind == "application/json":
-        schema = {**described[kind]["schema"], "components": document["components"]}
-        jsonschema_rs.validate(schema, answer.json())
+        schemas = {
+            name: schema | ({"additionalProperties": False} if "properties" in schema else {})
+            for name, schema in document["components"]["schemas"].items()
+        }
+        jsonschema_rs.validate({**described[kind]["schema"], "components": {"schemas": schemas}}, answer.json())
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/audio/voices", "/health", "/ready", "/metrics"])
@@ -106,6 +118,11 @@ async def test_a_chat_is_as_described(http, client, document):
     spoken = {**CHAT, "modalities": ["text", "audio"]}
     for body in (CHAT, spoken, {**CHAT, "stream": True}, {**spoken, "stream": True}):
         check(document, name, await http.post(path, json=body))
+    chance = TokenChance("Hello.", b"Hello.", -0.5)
+    scored = TextDelta("Hello.", (TokenLogprob(chance, (chance,)),))
+    client.script = [StageMessage("thinker", output) for output in (scored, CalledTool("clock", "{}"))]
+    client.script.append(end("thinker", usage=Usage(1, 2)))
+    check(document, name, await http.post(path, json={**CHAT, "logprobs": True, "top_logprobs": 1}))
     check(document, name, await http.post(path, json={**CHAT, "messages": []}), 400)
     check(document, name, await http.post(path, json={**CHAT, "model": "other"}), 404)
 
