@@ -143,6 +143,7 @@ class EngineClient:
                 pid=os.getpid(),
             )
         )
+        self._outlet.flush()  # the loop may be busy starting for a while
         self._read_control()
         self._read_client_lane()
         self._remind()

@@ -51,6 +51,9 @@ from antiphon.orchestrator.tally import Outcome, ProcessTally, RequestTally
 from antiphon.transport.channel import ChannelFullError
 
 log = logging.getLogger(__name__)
+_FROM_REQUESTS = StageEvent | SubmitRequest | AbortRequest
+_OF_NO_REQUEST = AdmissionNews | StatsReport | PeerDied | Joined | Leave
+"""Told to members whatever runs."""
 
 
 class ControlOutlet(Protocol):
@@ -125,7 +128,7 @@ class Orchestrator:
 
     def handle(self, message: ToOrchestrator) -> None:
         """Take in one message and perform what follows."""
-        if isinstance(message, StageEvent | SubmitRequest | AbortRequest):
+        if isinstance(message, _FROM_REQUESTS):
             self._num_request_messages += 1
         match message:
             case StageEvent():
@@ -238,7 +241,7 @@ class Orchestrator:
         for stage, replica in binding.replicas.items():
             if replica is not entry:
                 self._tell(replica, binding.start_request(submit, stage, api_server.client_address))
-        log.debug("req=%s bound to %s", submit.request_id, ", ".join(sorted(names)))
+        log.debug("req=%s bound to %s", submit.request_id, names)
 
     def _reject(self, submit: SubmitRequest, error: AntiphonError) -> None:
         is_aborted = isinstance(error, RequestAbortedError)
@@ -364,7 +367,7 @@ class Orchestrator:
         self._processes.kill(name)
 
     def _tell(self, member: Member, message: msgspec.Struct) -> None:
-        if not isinstance(message, AdmissionNews | StatsReport | PeerDied | Joined | Leave):
+        if not isinstance(message, _OF_NO_REQUEST):
             self._num_request_messages += 1
         try:
             self._outlet.send(member.control_address, message)

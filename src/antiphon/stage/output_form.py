@@ -24,6 +24,9 @@ from antiphon.messages.client import (
 from antiphon.stage.request import StageOutput
 
 _INT_LIMIT = 2**63
+_LIST = (list, tuple)
+_BYTES = (bytes, bytearray)
+"""Made once: a union that stands in a call is made anew by each, and takes longer than to look at the value."""
 
 
 def problem_of_form(output: StageOutput) -> str:
@@ -31,7 +34,7 @@ def problem_of_form(output: StageOutput) -> str:
     handoff, client, first_rows = output.handoff, output.client, output.first_rows
     if not isinstance(handoff, dict) or (handoff and not all(map(_is_dict, handoff.values()))):
         return "handoff is no dict of dicts"
-    if not isinstance(client, tuple | list):
+    if not isinstance(client, _LIST):
         return f"client is a {type(client).__name__}, no tuple"
     if not isinstance(first_rows, dict) or (first_rows and not all(map(_is_int, first_rows.values()))):
         return "first_rows is no dict of ints"
@@ -79,11 +82,11 @@ def _is_float(value: object) -> bool:
 
 
 def _is_bytes(value: object) -> bool:
-    return isinstance(value, bytes | bytearray) or (isinstance(value, memoryview) and value.c_contiguous)
+    return isinstance(value, _BYTES) or (isinstance(value, memoryview) and value.c_contiguous)
 
 
 def _are_ints(value: object) -> bool:
-    return isinstance(value, list | tuple) and all(map(_is_int, value))
+    return isinstance(value, _LIST) and all(map(_is_int, value))
 
 
 def _is_usage(value: object) -> bool:
