@@ -234,6 +234,7 @@ CHATS = (
     chat("tokens that are a fraction", "max_tokens", max_tokens=1.5),
     chat("five stops", "stop", stop=list("abcde")),
     chat("an empty stop", "stop[0]", stop=""),
+    chat("a stop of 100,000 characters, which no control message has room for", "stop", stop="x" * 100_000),
     chat("no answers", "n", n=0),
     chat("answers that are a word", "n", n="two"),
     chat("a hundred answers", "n", n=100),

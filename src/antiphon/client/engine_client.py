@@ -53,6 +53,7 @@ from antiphon.messages.control import (
     ToApiServer,
 )
 from antiphon.messages.error_info import to_error
+from antiphon.messages.params import check_size
 from antiphon.messages.payload import EntryPayload
 from antiphon.messages.tasks import ChatInput, TaskInput, has_media
 from antiphon.monitor.counters import lane_counters
@@ -195,6 +196,7 @@ class EngineClient:
             payload = await asyncio.to_thread(self._frontend.prepare, task_input)
         else:
             payload = self._frontend.prepare(task_input)
+        check_size(payload.params)
         self.pipeline.route(payload.task, payload.inputs, payload.outputs)
         request_id = request_id or new_request_id()
         if request_id in self._open:
@@ -389,6 +391,7 @@ class EngineClient:
     def _report(self) -> None:
         """Every second: tell the orchestrator, and through it the other api-servers, what is counted here."""
         self._timers["report"] = asyncio.get_running_loop().call_later(STATS_INTERVAL_S, self._report)
+        self._read_client_lane()  # see FrameInlet.fileno; the other inlets are read as often by themselves
         self._tell(StatsReport(self.name, tuple(self._own_counters())))
         self._lane_meter.close_window()
 

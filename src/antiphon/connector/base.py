@@ -109,7 +109,7 @@ class Connector(Protocol):
         """
 
     def fileno(self) -> int:
-        """Readable (edge-triggered) when chunks or credit have arrived; then call `get` until None."""
+        """Readable when chunks or credit have arrived; call `get` until None then, and about once a second."""
 
     def statistics(self) -> ConnectorStatistics:
         """Counts for the monitor."""

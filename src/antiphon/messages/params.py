@@ -6,6 +6,11 @@ Does not know: which stage reads which field.
 
 import msgspec
 
+from antiphon.errors import InvalidRequestError
+
+_MAX_BYTES = 32 * 1024
+"""Control messages carry them, and the orchestrator cuts off who sends it one of more than 64 KiB."""
+
 
 class SamplingParams(msgspec.Struct, frozen=True, omit_defaults=True):
     """How an autoregressive stage picks tokens. temperature 0 is greedy; max_tokens counts new tokens.
@@ -62,3 +67,13 @@ class RequestParams(msgspec.Struct, frozen=True, omit_defaults=True):
     sampling: SamplingParams = SamplingParams()
     speech: SpeechParams = SpeechParams()
     transcription: TranscriptionParams = TranscriptionParams()
+
+
+def check_size(params: RequestParams) -> None:
+    """InvalidRequestError if they are too large for a control message. Frontends bound what else has a length."""
+    num_bytes = len(msgspec.msgpack.encode(params))
+    if num_bytes > _MAX_BYTES:
+        raise InvalidRequestError(
+            f"the request's parameters take {num_bytes} bytes, and may take {_MAX_BYTES}; shorten its `stop` texts",
+            param="stop",
+        )

@@ -75,11 +75,17 @@ class FrameInlet:
         self._epoll.register(self._listener, select.EPOLLIN)
 
     def fileno(self) -> int:
-        """Readable while something has arrived that `receive` has not given."""
+        """Readable while something has arrived that `receive` has not given.
+
+        Not of a peer that could not be let in: `receive` tries that again, so call it once a second in any case.
+        """
         return self._open().fileno()
 
     def receive(self) -> list[list[bytes]]:
-        """Messages that have arrived, at most 64 KiB of each peer, without waiting; none only if none is there."""
+        """Messages that have arrived, without waiting; none only if none is there.
+
+        Of each peer at most 64 KiB, or the rest of a message that has begun.
+        """
         received: list[list[bytes]] = []
         if self._accepts_again_s and time.monotonic() >= self._accepts_again_s:
             self._watch_listener(pause_s=0.0)

@@ -60,7 +60,7 @@ class FrameReader:
             if stop > end:
                 self.num_wanted = stop - end
                 return start
-            into.append([data[begin:stop]] if count == 1 else _frames(data, begin, count))
+            into.append([data[begin:stop]] if count == 1 else _frames(data, begin, stop, count))
             start = stop
         self.num_wanted = start + _HEAD_BYTES - end
         return start
@@ -72,10 +72,12 @@ class FrameReader:
             raise NoMessageError(f"a message of {num_bytes} bytes, where {self._max_message_bytes} are the most")
 
 
-def _frames(data: bytes, begin: int, count: int) -> list[bytes]:
-    """The frames that lie in `data` from `begin` on, behind their lengths."""
+def _frames(data: bytes, begin: int, stop: int, count: int) -> list[bytes]:
+    """The frames that lie in data[begin:stop], behind their lengths."""
     frames = []
     for length in _LENGTHS[count].unpack_from(data, begin - _LENGTHS[count].size):
         frames.append(data[begin : begin + length])
         begin += length
+    if begin != stop:
+        raise NoMessageError(f"a message whose frames end {begin - stop:+d} bytes from where it ends")
     return frames

@@ -37,8 +37,9 @@ class Line:
         self._lock = threading.Lock()
 
     def fileno(self) -> int:
-        """The socket; -1 while nobody listens."""
-        return self._socket.fileno() if self._socket is not None else -1
+        """The socket; -1 while nobody listens. Of this moment: another thread may close it."""
+        connection = self._socket
+        return connection.fileno() if connection is not None else -1
 
     def queue(self, message: bytes) -> None:
         """Have the message wait for `flush`, behind others. ChannelFullError if too many wait already."""

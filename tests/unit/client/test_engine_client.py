@@ -1,6 +1,8 @@
 """EngineClient over real sockets and shared memory, against an orchestrator and replicas played by the test."""
 
 import asyncio
+import os
+import resource
 import time
 
 import msgspec
@@ -35,12 +37,14 @@ from antiphon.messages.control import (
 )
 from antiphon.messages.error_info import to_info
 from antiphon.messages.interstage import ChunkFlag
+from antiphon.messages.params import SamplingParams
 from antiphon.messages.tasks import ChatInput, ChatMessage, Sound, SpeechInput, TaskInput, TranscriptionInput
 from tests.unit.client.conftest import Stage, until
 
 pytestmark = pytest.mark.anyio
 PCM = AudioChunk(b"\1\2\3\4", 24_000)
 HELLO = SpeechInput("hello there", voice="nova", seed=4)
+PATIENCE_S = 20.0
 
 
 async def submitted(stage, task_input: TaskInput = HELLO) -> tuple[str, asyncio.Task[OutputStream]]:
@@ -133,6 +137,7 @@ async def test_a_rejected_request_raises_what_the_orchestrator_says_and_is_gone(
     [
         (SpeechInput(" "), InvalidRequestError),
         (TranscriptionInput(np.zeros(1801 * 16_000, np.float32)), RequestTooLargeError),
+        (ChatInput((ChatMessage("user", "Hi."),), SamplingParams(stop=("x" * 33_000,))), InvalidRequestError),
     ],
 )
 async def test_a_bad_input_is_refused_before_anything_is_sent(stage, task_input: TaskInput, kind: type) -> None:
@@ -413,6 +418,23 @@ async def test_once_a_second_the_orchestrator_hears_what_is_counted_here_and_oth
     assert seen == {"api-server/0": 0, "api-server/1": 5}
     sizes = [len(msgspec.msgpack.encode(report)) for report in stage.reports]
     assert max(sizes) < 64 * 1024
+
+
+async def test_a_replica_for_whose_connection_there_was_no_descriptor_is_heard_when_there_is_one(stage) -> None:
+    request_id, stream = await running(stage)
+    stage.says(request_id, PCM, OutputEnd())
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free_fd = os.open(os.devnull, os.O_RDONLY)
+    os.close(free_fd)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free_fd, limits[1]))
+    try:
+        await asyncio.sleep(0.05)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    async with asyncio.timeout(PATIENCE_S):
+        assert [each.output for each in (await outcome(stream))[0]] == [PCM, OutputEnd()]
+    stage.tells(RequestReleased(request_id))
+    await stage.holds_nothing()
 
 
 async def test_a_whole_answer_is_started_again_whatever_its_first_start_has_said(stage) -> None:

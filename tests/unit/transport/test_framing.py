@@ -1,5 +1,7 @@
 """Framing: messages come out whole and in order however the stream was cut; what is none of them is refused."""
 
+import struct
+
 import pytest
 
 from antiphon.transport.framing import FrameReader, NoMessageError, packed
@@ -35,3 +37,10 @@ def test_a_message_that_is_too_large_is_refused_by_its_head() -> None:
 def test_what_is_no_message_is_refused(garbage: bytes) -> None:
     with pytest.raises(NoMessageError, match="frames, where there are 1 to 8"):
         FrameReader(-1).feed(garbage, [])
+
+
+@pytest.mark.parametrize("lengths", [(2, 2), (4, 3)])
+def test_frames_that_are_not_as_long_together_as_their_message_are_refused(lengths: tuple[int, int]) -> None:
+    message = struct.pack("<4I", 2, 6, *lengths) + b"abcdefghij"
+    with pytest.raises(NoMessageError, match="bytes from where it ends"):
+        FrameReader(-1).feed(message, [])
