@@ -16,6 +16,11 @@ def new_request_id() -> RequestId:
     return RequestId(f"req-{secrets.token_hex(8)}")
 
 
+def part_id(request_id: RequestId, number: int) -> RequestId:
+    """`part_id("req-9f86", 2) == "req-9f86.2"`: a request that serves a part of another; the first one is 0."""
+    return RequestId(f"{request_id}.{number}") if number else request_id
+
+
 def replica_id(stage: str, index: int) -> str:
     """`replica_id("talker", 1) == "talker/1"`: the spelling used in logs, `ps`, metrics and errors."""
     return f"{stage}/{index}"

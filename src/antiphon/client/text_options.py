@@ -25,7 +25,7 @@ class TextOptions:
         self._honoured: frozenset[TextOption] = frozenset()
         for task in pipeline.tasks:
             if task.name == "chat" and Modality.TEXT in task.finals:
-                spec = pipeline.stage(task.finals[Modality.TEXT])
+                spec = pipeline.stage(task.text_stage)
                 deploy = config.stages.get(spec.name, StageDeploy())
                 engine = deploy.engine or spec.engine
                 self._stage = f"{pipeline.name}'s {spec.name}"

@@ -253,6 +253,11 @@ class TaskSpec:
     finals: dict[Modality, str]
     chars_per_request: int = 0
 
+    @property
+    def text_stage(self) -> str:
+        """The stage whose end tells why the text ended, and the usage."""
+        return self.finals[Modality.TEXT]
+
 
 @dataclass(frozen=True)
 class Route:

@@ -12,6 +12,7 @@ import msgspec
 from antiphon.config.pipeline import ClientKind
 from antiphon.messages.error_info import ErrorInfo
 
+_BYTES_PER_SAMPLE = 2
 MAX_QUEUED_FRAMES = 4096
 """ClientFrames of one replica that wait for an api-server to read; one that is further behind hangs."""
 
@@ -67,6 +68,11 @@ class AudioChunk(msgspec.Struct, frozen=True, gc=False, tag="audio"):
 
     pcm: bytes
     sample_rate: int
+
+    @property
+    def duration_s(self) -> float:
+        """How long it sounds."""
+        return len(self.pcm) / _BYTES_PER_SAMPLE / self.sample_rate
 
 
 class ImageOutput(msgspec.Struct, frozen=True, gc=False, tag="image"):

@@ -10,6 +10,7 @@ from antiphon.errors import InvalidRequestError
 
 _MAX_BYTES = 32 * 1024
 """Control messages carry them, and the orchestrator cuts off who sends it one of more than 64 KiB."""
+_NUM_SEEDS = 2**32
 
 
 class SamplingParams(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -77,3 +78,8 @@ def check_size(params: RequestParams) -> None:
             f"the request's parameters take {num_bytes} bytes, and may take {_MAX_BYTES}; shorten its `stop` texts",
             param="stop",
         )
+
+
+def part_seed(seed: int | None, number: int) -> int | None:
+    """The seed of part `number` of a request: its own for the first, 0, then the next 32-bit ones. None stays None."""
+    return None if seed is None else (seed + number) % _NUM_SEEDS

@@ -14,10 +14,10 @@ import msgspec
 
 from antiphon.client.engine_client import EngineClient
 from antiphon.client.output_stream import OutputStream, StageMessage
-from antiphon.ids import RequestId
+from antiphon.ids import RequestId, part_id
+from antiphon.messages.params import part_seed
 from antiphon.messages.tasks import ChatInput
 
-_NUM_SEEDS = 2**32
 News = list[tuple[int, list[StageMessage]]]
 """Which answer, and what its stages have said since; [] when that was all."""
 
@@ -39,7 +39,7 @@ class AnswerStreams:
     ) -> Self:
         """All of them or none: what one is refused with is raised, and the others are aborted."""
         submits = [
-            client.submit(_seeded(chat, index), request_id=_id(request_id, index), is_whole=is_whole, client=caller)
+            client.submit(_seeded(chat, index), request_id=part_id(request_id, index), is_whole=is_whole, client=caller)
             for index in range(num)
         ]
         if num == 1:
@@ -92,12 +92,6 @@ async def _abort(tasks: Sequence[asyncio.Future[OutputStream]]) -> None:
             await made.aclose()
 
 
-def _id(request_id: RequestId, index: int) -> str:
-    return f"{request_id}.{index}" if index else request_id
-
-
 def _seeded(chat: ChatInput, index: int) -> ChatInput:
-    seed = chat.sampling.seed
-    if seed is None or not index:
-        return chat
-    return dataclasses.replace(chat, sampling=msgspec.structs.replace(chat.sampling, seed=(seed + index) % _NUM_SEEDS))
+    seed = part_seed(chat.sampling.seed, index)
+    return dataclasses.replace(chat, sampling=msgspec.structs.replace(chat.sampling, seed=seed)) if index else chat

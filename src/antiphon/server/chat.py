@@ -10,7 +10,6 @@ from collections.abc import AsyncGenerator
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from antiphon.config.pipeline import Modality
 from antiphon.server.answer_streams import AnswerStreams
 from antiphon.server.callers import client_of
 from antiphon.server.chat_answer import AnswerHead, Json, completion, usage_event
@@ -52,13 +51,9 @@ async def _submit(context: ServerContext, body: ChatRequest, head: AnswerHead, *
     )
 
 
-def _text_stage(context: ServerContext) -> str:
-    """The stage whose end tells the finish reason and the usage."""
-    return context.client.pipeline.task("chat").finals[Modality.TEXT]
-
-
 async def _whole(context: ServerContext, body: ChatRequest, head: AnswerHead, clock: RequestClock) -> Json:
-    choices = [WholeChoice(index, body, head, _text_stage(context)) for index in range(body.n)]
+    text_stage = context.client.pipeline.task("chat").text_stage
+    choices = [WholeChoice(index, body, head, text_stage) for index in range(body.n)]
     async with await _submit(context, body, head, is_whole=True) as streams:
         while streams.num_open:
             for index, messages in await streams.take():
@@ -76,7 +71,7 @@ async def _events(
     Events of what has come at once leave at once. The roles are held back until a stage has said something: until
     then a failure can still be an HTTP error. The clock is that of the first answer.
     """
-    text_stage, trace = _text_stage(context), context.client.trace
+    text_stage, trace = context.client.pipeline.task("chat").text_stage, context.client.trace
     choices = [
         StreamedChoice(index, body, head, text_stage, clock if index == 0 else None, trace) for index in range(body.n)
     ]

@@ -8,8 +8,6 @@ from typing import Protocol
 
 from antiphon.messages.client import AudioChunk
 
-_BYTES_PER_SAMPLE = 2
-
 
 class Observer(Protocol):
     """Takes the measured seconds (rtf: seconds per second of audio) of requests of a task."""
@@ -64,7 +62,7 @@ class RequestClock:
 
     def saw_audio(self, chunk: AudioChunk) -> None:
         """Audio is there. It may have to wait for more before the encoder gives bytes."""
-        self._made_audio_s += len(chunk.pcm) / _BYTES_PER_SAMPLE / chunk.sample_rate
+        self._made_audio_s += chunk.duration_s
 
     def sent_audio(self) -> None:
         """Bytes of all audio so far are on their way to the client of a streamed answer."""

@@ -10,7 +10,7 @@ import time
 from antiphon.errors import StageError
 from antiphon.messages.client import AudioChunk
 from antiphon.monitor.trace import Trace
-from antiphon.server.audio_encode import BYTES_PER_SAMPLE, AudioEncoder, AudioFormat, encode_whole, make_encoder
+from antiphon.server.audio_encode import AudioEncoder, AudioFormat, encode_whole, make_encoder
 from antiphon.server.resample import ResamplingEncoder
 
 _FREE_FORMATS = frozenset({AudioFormat.PCM, AudioFormat.WAV})
@@ -37,7 +37,7 @@ class ResponseAudio:
             return b""
         if self._encoder is None:
             self._encoder = self._make_encoder(chunk.sample_rate)
-        self.duration_s += len(chunk.pcm) / BYTES_PER_SAMPLE / chunk.sample_rate
+        self.duration_s += chunk.duration_s
         began_s = time.monotonic()
         if self._format in _FREE_FORMATS:
             encoded = self._encoder.encode(chunk.pcm)

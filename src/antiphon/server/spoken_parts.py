@@ -15,14 +15,14 @@ from enum import Enum, auto
 from antiphon.client.engine_client import EngineClient
 from antiphon.client.output_stream import OutputStream
 from antiphon.errors import InvalidRequestError, OverloadedError
-from antiphon.ids import RequestId
+from antiphon.ids import RequestId, part_id
 from antiphon.messages.client import AudioChunk, OutputEnd, Usage
+from antiphon.messages.params import part_seed
 from antiphon.messages.tasks import SpeechInput
 
 _MAX_OPEN = 2
 """Parts in the stages at once: one is given out while the next one is made."""
 _PATIENCE_S = 60.0
-_NUM_SEEDS = 2**32
 _Submitting = asyncio.Task[OutputStream]
 
 
@@ -127,14 +127,8 @@ class SpokenParts:
             self._has_started.set()
 
     async def _submit(self, text: str, number: int) -> OutputStream:
-        seed = self._speech.seed
-        part = dataclasses.replace(
-            self._speech,
-            text=text,
-            seed=None if seed is None else (seed + number) % _NUM_SEEDS,
-            continues=number > 0,
-        )
-        request_id = f"{self._request_id}.{number}" if number else self._request_id
+        seed, request_id = part_seed(self._speech.seed, number), part_id(self._request_id, number)
+        part = dataclasses.replace(self._speech, text=text, seed=seed, continues=number > 0)
         ends_s = time.monotonic() + _PATIENCE_S
         while True:
             try:

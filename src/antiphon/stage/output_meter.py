@@ -11,8 +11,6 @@ from antiphon.messages.client import Addressed, AudioChunk
 from antiphon.messages.control import Counter
 from antiphon.monitor.edge_counters import edge_counters
 
-_BYTES_PER_SAMPLE = 2
-
 
 @dataclass
 class _ClientLane:
@@ -50,8 +48,8 @@ class OutputMeter:
             self._lanes[address].num_sent += len(outputs)
         for addressed in outputs:
             match addressed.output:
-                case AudioChunk(pcm=pcm, sample_rate=sample_rate):
-                    self._audio_s += len(pcm) / _BYTES_PER_SAMPLE / sample_rate
+                case AudioChunk() as chunk:
+                    self._audio_s += chunk.duration_s
                 case _:
                     pass
 

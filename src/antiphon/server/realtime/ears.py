@@ -37,7 +37,7 @@ class SpeechStopped:
     samples: Samples
 
 
-Heard = SpeechStarted | SpeechStopped
+TurnBorder = SpeechStarted | SpeechStopped
 
 
 class Ears:
@@ -81,7 +81,7 @@ class Ears:
                 param="audio",
             )
 
-    def append(self, data: bytes) -> list[Heard]:
+    def append(self, data: bytes) -> list[TurnBorder]:
         """More audio. InvalidRequestError if, without turn detection, more than the longest turn would be kept."""
         if self._turns is None:
             most = self._max_samples - self._num_kept
@@ -95,7 +95,7 @@ class Ears:
             self._keep(self._wire.decode(data))
             return []
         self._unjudged = np.concatenate((self._unjudged, self._wire.decode(data)))
-        heard: list[Heard] = []
+        heard: list[TurnBorder] = []
         while len(self._unjudged) >= CHUNK:
             chunk, self._unjudged = self._unjudged[:CHUNK], self._unjudged[CHUNK:]
             heard += self._judge(chunk, self._turns)
@@ -142,7 +142,7 @@ class Ears:
                 self._pieces.appendleft(piece[extra:])
             self._num_kept -= min(extra, len(piece))
 
-    def _judge(self, chunk: Samples, turns: TurnDetection) -> list[Heard]:
+    def _judge(self, chunk: Samples, turns: TurnDetection) -> list[TurnBorder]:
         assert self._vad is not None, "configure sees to it"
         probability = self._vad.judge(chunk)
         self._keep(chunk)

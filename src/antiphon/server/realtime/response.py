@@ -18,7 +18,6 @@ from antiphon.server.realtime.session_config import SessionConfig
 from antiphon.server.realtime.wire_audio import WireOutput
 
 Json = dict[str, object]
-_BYTES_PER_SAMPLE = 2
 
 
 class Why(StrEnum):
@@ -82,7 +81,7 @@ class Response:
         """More sound."""
         if not isinstance(self._part, Spoken):
             return []
-        self._part.num_ms += len(chunk.pcm) / _BYTES_PER_SAMPLE / chunk.sample_rate * 1000
+        self._part.num_ms += chunk.duration_s * 1000
         return self._audio_delta(self._wire.encode(chunk))
 
     def completed(self, end: OutputEnd) -> list[Json]:

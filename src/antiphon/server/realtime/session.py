@@ -16,8 +16,7 @@ from antiphon.messages.tasks import ChatInput, TranscriptionInput
 from antiphon.server.http_errors import envelope
 from antiphon.server.realtime.conversation import Conversation, Heard, Item, Spoken, chat_messages, new_item_id
 from antiphon.server.realtime.dialect import Dialect
-from antiphon.server.realtime.ears import Ears, SpeechStarted, SpeechStopped
-from antiphon.server.realtime.ears import Heard as HeardSpeech
+from antiphon.server.realtime.ears import Ears, SpeechStarted, SpeechStopped, TurnBorder
 from antiphon.server.realtime.effects import Effect, Generate, Say, Stop, WriteDown
 from antiphon.server.realtime.item_input import item_of
 from antiphon.server.realtime.response import Request, Response, Why
@@ -104,7 +103,7 @@ class Session:
             case CancelResponse(response_id=response_id):
                 self._cancel_asked(response_id)
 
-    def on_heard(self, heard: Sequence[HeardSpeech]) -> None:
+    def on_heard(self, heard: Sequence[TurnBorder]) -> None:
         """What the ears made of more audio."""
         for change in heard:
             match change:

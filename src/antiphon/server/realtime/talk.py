@@ -12,7 +12,6 @@ from typing import assert_never
 
 from starlette.requests import HTTPConnection
 
-from antiphon.config.pipeline import Modality
 from antiphon.errors import AntiphonError
 from antiphon.ids import RequestId, new_request_id
 from antiphon.messages.client import AudioChunk, OutputEnd, Segment, TextDelta
@@ -20,7 +19,7 @@ from antiphon.server.callers import client_of
 from antiphon.server.context import ServerContext
 from antiphon.server.drain import Drain
 from antiphon.server.edge import clock_of, request_id_of
-from antiphon.server.realtime.ears import Ears, Heard
+from antiphon.server.realtime.ears import Ears, TurnBorder
 from antiphon.server.realtime.effects import Effect, Generate, Say, Stop, WriteDown
 from antiphon.server.realtime.item_input import decoded
 from antiphon.server.realtime.schema import AppendAudio
@@ -79,7 +78,7 @@ class Talk:
             self._socket.tell(error, event)
         self._do_all()
 
-    async def _hear(self, event: AppendAudio) -> list[Heard]:
+    async def _hear(self, event: AppendAudio) -> list[TurnBorder]:
         self._session.check_hears()
         if len(event.audio) > _MUCH_AUDIO_BYTES:
             return await asyncio.to_thread(lambda: self._ears.append(decoded(event.audio, "audio")))
@@ -119,7 +118,7 @@ class Talk:
         request_id, clock, session = self._new_request("response"), self._clock.another(), self._session
         clock.begin("chat")
         submit = self._context.client.submit
-        text_stage, end = self._context.client.pipeline.task("chat").finals[Modality.TEXT], OutputEnd()
+        text_stage, end = self._context.client.pipeline.task("chat").text_stage, OutputEnd()
         try:
             async with await submit(effect.chat, request_id=request_id, client=self._client) as stream:
                 async for message in stream:
