@@ -47,6 +47,7 @@ def create_app(client: EngineClient, settings: ServerSettings, drain: Drain) -> 
         title="antiphon",
         docs_url=None,  # FastAPI's pages load scripts from elsewhere; docs_page.py does not
         redoc_url=None,
+        redirect_slashes=False,  # a redirect names the host that the client has named, and is no envelope
         generate_unique_id_function=lambda route: route.name,
         middleware=[
             *([Middleware(Cors, origins=origins)] if origins else []),

@@ -21,6 +21,8 @@ from antiphon.server.read_clock import ReadClock, reset
 from antiphon.server.socket_connection import PING_S, SocketConnection
 
 _log = logging.getLogger(__name__)
+_MAX_HEAD_BYTES = 1 << 16
+"""Of a request's line and headers, which come before any key could be looked at, and are kept in memory."""
 
 
 class ConnectionConfig(uvicorn.Config):
@@ -51,6 +53,8 @@ class ConnectionConfig(uvicorn.Config):
 class Connection(HttpToolsProtocol):
     """Owns two clocks: one runs while bytes wait for the client, the other while the head of a request is awaited.
 
+    Also the size of that head: beyond 64 KiB, and what is read at once, it is refused.
+
     Bytes wait in the transport only while the kernel takes no more: at most one ASGI message, and what sends the next
     one waits. So the first clock also bounds a response whose last byte has been handed over, and one that is made
     while it is sent. When the connection is reset, uvicorn tells the request that its client has gone.
@@ -67,6 +71,8 @@ class Connection(HttpToolsProtocol):
         self._settings = config.settings
         self._read_clock: ReadClock | None = None
         self._send_clock: asyncio.TimerHandle | None = None
+        self._is_in_head = False
+        self._num_head_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Waits for the first request from now on."""
@@ -84,15 +90,21 @@ class Connection(HttpToolsProtocol):
         if self._send_clock is None and (self.cycle is None or self.cycle.response_complete):
             self._start_send_clock()
         super().data_received(data)
+        if self._is_in_head and not self.transport.is_closing():
+            self._num_head_bytes += len(data)
+            if self._num_head_bytes > _MAX_HEAD_BYTES:
+                self.send_400_response(f"the head of a request is larger than {_MAX_HEAD_BYTES} bytes")
 
     def on_message_begin(self) -> None:
         """A request's first byte."""
         self._start_send_clock()
+        self._is_in_head, self._num_head_bytes = True, 0
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
         """The head is here; BodyLimit watches the body, until there is a response."""
         self._stop_send_clock()
+        self._is_in_head = False
         super().on_headers_complete()
 
     def handle_websocket_upgrade(self) -> None:
@@ -113,8 +125,15 @@ class Connection(HttpToolsProtocol):
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
-        """Bytes that are no HTTP: an envelope as for every error, unless a response is on its way already."""
-        if self.cycle is None or self.cycle.response_complete:
+        """Bytes that are no HTTP: an envelope as for every error, unless a response is on its way already.
+
+        Where they should be a request's body, that is its answer: what is made of it is sent nowhere.
+        """
+        cycle = self.cycle
+        if cycle is not None and cycle.more_body and not cycle.response_started and not self.pipeline:
+            cycle.disconnected = True
+            cycle.message_event.set()
+        if cycle is None or cycle.response_complete or cycle.disconnected:
             response = error_response(InvalidRequestError(msg, code="invalid_http"))
             response.headers["x-request-id"] = new_request_id()
             response.headers["connection"] = "close"

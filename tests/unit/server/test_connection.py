@@ -215,3 +215,37 @@ async def test_bytes_that_are_no_http_get_an_envelope_with_an_id(client):
     assert head.startswith(b"HTTP/1.1 400 ")
     assert b"x-request-id: req-" in head
     assert json.loads(body)["error"]["code"] == "invalid_http"
+
+
+HEALTH = b"GET /health HTTP/1.1\r\nHost: here\r\n"
+
+
+@pytest.mark.parametrize(
+    ("start", "more"),
+    [(b"GET /", b"a"), (HEALTH + b"X: ", b"a"), (HEALTH, b"X: aaaa\r\n")],
+    ids=["path", "one header", "many headers"],
+)
+async def test_a_head_without_end_is_refused_before_it_fills_the_memory(client, start, more):
+    async with served(client) as server:
+        peer = await open_socket(server)
+        await send(peer, HEALTH + b"\r\n")
+        assert (await asyncio.get_running_loop().sock_recv(peer, 1 << 20)).startswith(b"HTTP/1.1 200")
+        await send(peer, start)
+        sending = asyncio.create_task(send(peer, more * 9_000_000))
+        refusal = await read_to_end(peer)
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):  # what is refused is not read
+            await sending
+    if refusal:  # the kernel may drop it with the bytes that nobody has read
+        assert json.loads(refusal.partition(b"\r\n\r\n")[2])["error"]["code"] == "invalid_http"
+
+
+async def test_a_body_that_is_no_http_gets_an_envelope_and_nothing_of_its_request_is_left(client):
+    async with served(client) as server:
+        peer = await open_socket(server)
+        head = b"POST /v1/audio/speech HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n"
+        await send(peer, head + b"Transfer-Encoding: chunked\r\n\r\n5\r\n12345\r\nno length\r\n")
+        head, _, body = (await read_to_end(peer)).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 400")
+        assert json.loads(body)["error"]["code"] == "invalid_http"
+        assert await eventually(lambda: not server.server_state.tasks)
+    assert client.inputs == []

@@ -68,3 +68,13 @@ async def test_a_fault_of_the_server_tells_its_id_and_nothing_else(http, client,
     request_id = answer.headers["x-request-id"]
     assert request_id in error["message"]
     assert any(request_id in record.getMessage() and record.exc_info for record in caplog.records)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("GET", "/v1/models/"), ("POST", "/v1/chat/completions/"), ("GET", "/docs/")]
+)
+async def test_a_path_with_a_slash_too_many_is_no_redirect_to_the_host_that_the_client_named(http, method, path):
+    answer = await http.request(method, path, headers={"host": "elsewhere.example"})
+    assert answer.status_code == 404
+    assert answer.json()["error"]["code"] == "not_found"
+    assert "elsewhere" not in str(answer.headers)
