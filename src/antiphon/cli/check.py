@@ -42,11 +42,12 @@ CORE = {
     "prometheus-client": "prometheus_client",
     "python-multipart": "python_multipart",
     "PyYAML": "yaml",
-    "pyzmq": "zmq",
     "rich": "rich",
     "setproctitle": "setproctitle",
+    "soxr": "soxr",
     "uvicorn": "uvicorn",
     "uvloop": "uvloop",
+    "websockets": "websockets",
 }
 """Distribution -> the module it brings."""
 

@@ -1,3 +1,5 @@
+import importlib
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -32,6 +34,13 @@ def test_an_emitters_plan_is_read_as_it_was_written() -> None:
 def test_an_emitter_takes_nothing_but_a_plan(text: str) -> None:
     with pytest.raises(InvalidRequestError, match="NUM_OUTPUTS"):
         EmitterPlan.parse(text)
+
+
+def test_without_pyzmq_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "zmq", None)
+    monkeypatch.delitem(sys.modules, "antiphon.bench.lanes.bare")
+    with pytest.raises(ConfigError, match=r"pip install -e '.\[bench\]'"):
+        importlib.import_module("antiphon.bench.lanes.bare")
 
 
 def test_bare_consumers_get_every_output(directory: str) -> None:

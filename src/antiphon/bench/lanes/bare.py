@@ -14,11 +14,18 @@ from collections.abc import Callable
 
 import msgspec
 import numpy as np
-import zmq
 
+from antiphon.errors import ConfigError
 from antiphon.messages.client import Addressed, ClientFrame, TokenDelta
 from antiphon.messages.codec import CLIENT_FRAME
 from antiphon.process import die_with_parent
+
+try:
+    import zmq
+except ImportError as error:
+    raise ConfigError(
+        ["bench lanes measures against pyzmq; in antiphon's checkout, run: pip install -e '.[bench]'"]
+    ) from error
 
 _MODULE = "antiphon.bench.lanes.bare"
 _CHUNKED_HEAD = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache")]
