@@ -14,7 +14,8 @@ from antiphon.bench.chaos.client import HttpDoor, outcome_of
 from tests.process.conftest import Server, eventually, start_server
 from tests.process.relay_server import children, metric
 
-NUM_WARM, NUM_ALL = 200, 2_000
+NUM_WARM, NUM_ALL = 1_000, 2_000
+"""By then a process knows as many forms of chunks as it remembers (`connector/layout.py`)."""
 NUM_AT_ONCE = 24
 DEADLINE_S = 40.0
 MAX_GROWTH_BYTES = 2 << 20
