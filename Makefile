@@ -22,7 +22,8 @@ test: $(TEST_STAMP) clients
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 tests/unit tests/conformance tests/architecture
+	$(BIN)/python -m pytest tests/process tests/clients
 
 # Real clients for tests/clients, each in an environment of its own: their pins and ours do not go together.
 clients: $(PYTHON_CLIENTS) $(NPM_CLIENT)
