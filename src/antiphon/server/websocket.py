@@ -155,6 +155,8 @@ class EventSocket(Generic[Event]):
             fields = _objects.decode(text)
         except msgspec.DecodeError as error:
             raise _NotAnEvent(f"an event is one JSON object: {error}") from None
+        except RecursionError:
+            raise _NotAnEvent("an event is one JSON object, and this one is nested too deeply") from None
         given, event_id = fields.get("type"), fields.get("event_id")
         kind = self._kinds.get(given) if isinstance(given, str) else None
         if kind is None:

@@ -156,6 +156,7 @@ async def test_events_go_back_and_forth_and_the_handshake_has_an_id():
     [
         ("{", None, "one JSON object"),
         ("[]", None, "one JSON object"),
+        ('{"type": "say", "words": ' + '{"a": ' * 5_000 + "1" + "}" * 5_001, None, "too deeply"),
         ('"say"', None, "one JSON object"),
         (b"\x00\x01", None, "binary"),
         ("{}", "type", "`type` is missing"),

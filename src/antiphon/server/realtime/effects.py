@@ -34,10 +34,10 @@ class Stop:
 
 @dataclass(frozen=True)
 class WriteDown:
-    """Transcribe a spoken part; its words go to `on_transcript`, a failure to `on_transcript_failed`."""
+    """Transcribe a spoken part; its words go to `on_transcript`, a failure to `on_transcript_failed`, by `number`."""
 
+    number: int
     item_id: str
-    index: int
     speech: TranscriptionInput
 
 

@@ -6,6 +6,7 @@ Does not know: sockets, tasks, clocks, which stages there are.
 
 import secrets
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -43,6 +44,14 @@ _MAX_BEING_WRITTEN = 16
 _MAX_SAMPLES_BEING_WRITTEN = 600 * HEARING_RATE
 
 
+class _BeingWritten(NamedTuple):
+    """A spoken part whose words are on their way."""
+
+    item_id: str
+    content_index: int
+    part: Heard
+
+
 class Session:
     """Owns one client's settings, conversation, input audio and running response. What is to be done is in `take`."""
 
@@ -58,6 +67,8 @@ class Session:
         self._conversation = Conversation()
         self._active: Response | None = None
         self._turn_id = ""
+        self._writing: dict[int, _BeingWritten] = {}
+        self._num_written = 0
         ears.configure(config.input_format, config.turns)
 
     def open(self, expires_s: int) -> None:
@@ -112,10 +123,11 @@ class Session:
                 case SpeechStopped(end_ms=end_ms, samples=samples):
                     self._speech_stopped(end_ms, samples)
 
-    def on_transcript(self, item_id: str, index: int, text: str, duration_s: float) -> None:
+    def on_transcript(self, number: int, text: str, duration_s: float) -> None:
         """The words of a spoken part."""
-        part = self._part_written(item_id, index)
-        if part is None:
+        item_id, index, part = self._writing.pop(number)
+        part.is_being_written = False
+        if not self._is_known(item_id, part):
             return
         part.transcript = text
         if self._abilities.hears_by_writing:
@@ -132,10 +144,11 @@ class Session:
             )
         self._generate_if_ready()
 
-    def on_transcript_failed(self, item_id: str, index: int, error: AntiphonError) -> None:
+    def on_transcript_failed(self, number: int, error: AntiphonError) -> None:
         """A spoken part whose words nobody will know; a response that waits for them fails."""
-        part = self._part_written(item_id, index)
-        if part is None:
+        item_id, index, part = self._writing.pop(number)
+        part.is_being_written = False
+        if not self._is_known(item_id, part):
             return
         if self._config.transcription is not None:
             kind = "conversation.item.input_audio_transcription.failed"
@@ -229,21 +242,22 @@ class Session:
     def _say_item_done(self, item: Item) -> None:
         self._say({"type": "conversation.item.done", "item": item.as_json()})
 
-    def _check_can_hear(self, item: Item) -> None:
+    def _check_can_hear(self, item: Item, before: Sequence[Item] = ()) -> None:
+        """Also beside those that come with it."""
         sounds = [part.samples for part in item.heard() if part.samples is not None]
         if not sounds:
             return
         self.check_hears()
-        self._check_room_for_sound()
+        self._check_room_for_sound(sum(1 for other in before for _ in other.heard()))
         for samples in sounds:
             self._ears.check_length(samples)
 
-    def _check_room_for_sound(self) -> None:
-        """OverloadedError if so much sound waits to be written down that more would only pile up."""
-        waiting = [part.samples for item in self._conversation.items for part in item.heard() if part.is_being_written]
-        num_samples = sum(len(samples) for samples in waiting if samples is not None)
-        if len(waiting) >= _MAX_BEING_WRITTEN or num_samples >= _MAX_SAMPLES_BEING_WRITTEN:
-            raise OverloadedError(f"{len(waiting)} spoken turns are not written down yet; wait for some of them")
+    def _check_room_for_sound(self, num_more: int = 0) -> None:
+        """OverloadedError if so much sound waits to be written down that more would only pile up, deleted or not."""
+        num_waiting = len(self._writing) + num_more
+        num_samples = sum(len(each.part.samples) for each in self._writing.values() if each.part.samples is not None)
+        if num_waiting >= _MAX_BEING_WRITTEN or num_samples >= _MAX_SAMPLES_BEING_WRITTEN:
+            raise OverloadedError(f"{num_waiting} spoken turns are not written down yet; wait for some of them")
 
     def _write_down(self, item: Item) -> None:
         """Have the words of its spoken parts found, where the client or the model wants them."""
@@ -252,17 +266,16 @@ class Session:
         for index, part in enumerate(item.parts):
             if wanted and isinstance(part, Heard) and part.samples is not None and part.transcript is None:
                 part.is_being_written = True
+                self._num_written += 1
+                self._writing[self._num_written] = _BeingWritten(item.id, index, part)
                 language, prompt = (options.language, options.prompt) if options is not None else ("", "")
-                self._effects.append(WriteDown(item.id, index, TranscriptionInput(part.samples, language, prompt)))
+                speech = TranscriptionInput(part.samples, language, prompt)
+                self._effects.append(WriteDown(self._num_written, item.id, speech))
 
-    def _part_written(self, item_id: str, index: int) -> Heard | None:
-        """The part whose words were asked for; None if it is there no more."""
+    def _is_known(self, item_id: str, part: Heard) -> bool:
+        """False if its item was deleted; another one may have its id by now."""
         item = self._find(item_id)
-        part = item.parts[index] if item is not None else None
-        if not isinstance(part, Heard):
-            return None
-        part.is_being_written = False
-        return part
+        return item is not None and any(each is part for each in item.parts)
 
     def _find(self, item_id: str) -> Item | None:
         mine = self._active.request.items if self._active is not None and self._active.request.items else ()
@@ -312,7 +325,7 @@ class Session:
             where = f"response.input[{index}]"
             if isinstance(given, ItemBody):
                 items.append(item_of(given, where, self._config.input_format))
-                self._check_can_hear(items[-1])
+                self._check_can_hear(items[-1], items[:-1])
             else:
                 items.append(self._conversation.get(given.id, f"{where}.id"))
         return tuple(items)

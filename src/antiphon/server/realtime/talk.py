@@ -155,10 +155,10 @@ class Talk:
                     if isinstance(message.output, Segment):
                         words.append(message.output.text.strip())
             duration_s = len(effect.speech.audio) / HEARING_RATE
-            self._session.on_transcript(effect.item_id, effect.index, " ".join(words).strip(), duration_s)
+            self._session.on_transcript(effect.number, " ".join(words).strip(), duration_s)
         except AntiphonError as error:
             self._log_failure(request_id, error)
-            self._session.on_transcript_failed(effect.item_id, effect.index, error)
+            self._session.on_transcript_failed(effect.number, error)
         self._do_all()
 
     def _log_failure(self, request_id: RequestId, error: AntiphonError) -> None:

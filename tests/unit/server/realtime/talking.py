@@ -79,7 +79,7 @@ class Talking:
         """The words of all parts that were to be written down are known."""
         before = len(self.effects)
         for effect in self.take(WriteDown):
-            self.session.on_transcript(effect.item_id, effect.index, text, 1.0)
+            self.session.on_transcript(effect.number, text, 1.0)
         return [effect.event for effect in self.effects[before:] if isinstance(effect, Say)]
 
     def answer(self, text: str, ms: int = 1_000) -> None:

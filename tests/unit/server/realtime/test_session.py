@@ -79,7 +79,7 @@ def test_the_words_of_a_turn_are_told_if_they_were_asked_for_and_not_else():
     talking.speak()
     (write,) = talking.take(WriteDown)
     assert write.speech.language == "en"
-    talking.session.on_transcript(write.item_id, 0, "again", 1.5)
+    talking.session.on_transcript(write.number, "again", 1.5)
     (told,) = talking.said("conversation.item.input_audio_transcription.completed")
     assert (told["item_id"], told["transcript"], told["usage"]["seconds"]) == (write.item_id, "again", 1.5)
 
@@ -89,7 +89,7 @@ def test_words_that_cannot_be_found_fail_the_response_that_waits_for_them_and_no
     talking.send("session.update", session={"audio": {"input": {"transcription": {}}}})
     talking.speak()
     (write,) = talking.take(WriteDown)
-    talking.session.on_transcript_failed(write.item_id, 0, StageError("listener/0 has died"))
+    talking.session.on_transcript_failed(write.number, StageError("listener/0 has died"))
     (failed,) = talking.said("conversation.item.input_audio_transcription.failed")
     assert failed["error"]["message"] == "listener/0 has died"
     (done,) = talking.said("response.done")
@@ -485,7 +485,7 @@ def test_an_item_that_is_deleted_while_its_words_are_awaited_holds_nothing_up():
     talking.send("conversation.item.delete", item_id=write.item_id)
     talking.send("response.create")
     assert [m.text for m in talking.generate().chat.messages] == ["Hi."]
-    talking.session.on_transcript(write.item_id, 0, "late", 1.0)
+    talking.session.on_transcript(write.number, "late", 1.0)
     assert not [event for event in talking.said() if "transcription" in event["type"]]
 
 
@@ -603,3 +603,43 @@ def test_audio_leaves_in_the_sessions_format():
     data = b"".join(base64.b64decode(event["delta"]) for event in talking.said("response.output_audio.delta"))
     assert len(data) == 8_000
     assert set(data) == {0xFF}
+
+
+def heard_item(num_parts: int = 1, **fields: object) -> dict:
+    parts = [{"type": "input_audio", "audio": pcm(SPEECH_MS)}] * num_parts
+    return {"type": "message", "role": "user", "content": parts, **fields}
+
+
+def test_the_late_words_of_a_deleted_item_are_not_those_of_another_with_its_id():
+    talking = Talking()
+    talking.send("conversation.item.create", item=heard_item(id="mine"))
+    (late,) = talking.take(WriteDown)
+    talking.send("conversation.item.delete", item_id="mine")
+    talking.send("conversation.item.create", item=heard_item(id="mine"))
+    (write,) = talking.take(WriteDown)
+    talking.session.on_transcript(late.number, "forgotten", 1.0)
+    talking.session.on_transcript(write.number, "said now", 1.0)
+    talking.send("response.create")
+    assert [message.text for message in talking.generate().chat.messages] == ["said now"]
+
+
+def test_deleting_what_is_being_written_down_makes_no_room_for_more():
+    talking = Talking()
+    for _ in range(16):
+        talking.send("conversation.item.create", item=heard_item(id="mine"))
+        talking.send("conversation.item.delete", item_id="mine")
+    with pytest.raises(OverloadedError):
+        talking.send("conversation.item.create", item=heard_item())
+    writes = talking.take(WriteDown)
+    assert len(writes) == 16
+    talking.session.on_transcript_failed(writes[0].number, StageError("listener/0 has died"))
+    talking.send("conversation.item.create", item=heard_item())
+
+
+def test_the_sounds_of_one_response_are_bounded_as_those_of_the_conversation_are():
+    talking = Talking()
+    with pytest.raises(OverloadedError):
+        talking.send("response.create", response={"input": [heard_item(8)] * 3})
+    assert not talking.take(WriteDown) and not talking.said("response.created")
+    talking.send("response.create", response={"input": [heard_item(8)] * 2})
+    assert len(talking.take(WriteDown)) == 16

@@ -107,9 +107,9 @@ class AnySession(RuleBasedStateMachine):
     def write_down(self, first: bool, works: bool) -> None:
         write = self.unwritten.pop(0 if first else -1)
         if works:
-            self.talking.session.on_transcript(write.item_id, write.index, "Heard words.", 1.0)
+            self.talking.session.on_transcript(write.number, "Heard words.", 1.0)
         else:
-            self.talking.session.on_transcript_failed(write.item_id, write.index, StageError("lost"))
+            self.talking.session.on_transcript_failed(write.number, StageError("lost"))
         self.look()
 
     @precondition(lambda self: self.ever)
