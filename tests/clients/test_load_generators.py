@@ -3,13 +3,13 @@
 import json
 from pathlib import Path
 
-import httpx
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from tests.clients.environments import program, run
 from tests.process.conftest import Server
+from tests.process.metrics_page import metric
 
 NUM_REQUESTS, NUM_AT_ONCE, NUM_TOKENS, NUM_CHARS = 6, 2, 8, 60
 LEAST_BYTES, MOST_BYTES = 2 * 24_000, 10 * 2 * 24_000
@@ -30,9 +30,10 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def answered(server: Server, route: str) -> int:
     """How many requests to `route` the server has answered with 200."""
-    page = httpx.get(f"{server.url}/metrics").text
-    lines = [line for line in page.splitlines() if line.startswith("antiphon_http_requests_total") and route in line]
-    return sum(int(float(line.rpartition(" ")[2])) for line in lines if 'status="200"' in line)
+    counts = metric(server, "http_requests_total")
+    return int(
+        sum(count for labels, count in counts.items() if f'route="{route}"' in labels and 'status="200"' in labels)
+    )
 
 
 def test_genai_bench_measures_speech(server, tokenizer, tmp_path):

@@ -11,7 +11,7 @@ import pytest
 
 from tests.clients.hearing import RATE, assert_same, assert_says, wav_of
 from tests.process.conftest import Server
-from tests.process.raw_http import assert_nothing_is_held
+from tests.process.metrics_page import assert_nothing_is_held
 
 SENTENCE = "The old man walked slowly along the beach."
 LONG_TEXT = f"{SENTENCE} " * 40

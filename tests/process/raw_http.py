@@ -1,46 +1,13 @@
 """A client that can stop at any moment of a request: a socket, what it has sent, what it has received.
 
-In: a server, a path, a body. Out: bytes as they come. Also the server's gauges, which say whether anything is held.
+In: a server, a path, a body. Out: bytes as they come.
 """
 
-import http.client
 import json
-import re
 import select
 import socket
 
-from tests.process.conftest import Server, eventually
-
-HELD = (
-    "http_requests_open",
-    "requests_open",
-    "requests_inflight",
-    "requests_queued",
-    "requests_bound",
-    "replica_inflight",
-    "leases",
-    "client_backlog_bytes",
-)
-"""Gauges that are 0 when nothing of any request is left in any process."""
-_SAMPLE = re.compile(r"^antiphon_(\w+?)(?:\{.*\})? (\S+)$", re.MULTILINE)
-
-
-def gauges(server: Server) -> dict[str, float]:
-    """Sum of every gauge and counter over all its labels."""
-    connection, sums = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10), dict[str, float]()
-    connection.request("GET", "/metrics")
-    for name, value in _SAMPLE.findall(connection.getresponse().read().decode()):
-        sums[name] = sums.get(name, 0.0) + float(value)
-    connection.close()
-    return sums
-
-
-def assert_nothing_is_held(server: Server, timeout_s: float = 5.0) -> None:
-    def held() -> dict[str, float]:
-        return {name: value for name, value in gauges(server).items() if name in HELD and value}
-
-    assert eventually(lambda: set(HELD) <= set(gauges(server)), timeout_s), "the stages have not reported yet"
-    assert eventually(lambda: not held(), timeout_s), held()
+from tests.process.conftest import Server
 
 
 class RawRequest:

@@ -1,7 +1,6 @@
 """Servers of sim-relay, whose processes start in no time: what they answer, which processes and files they have."""
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +17,6 @@ CHILDREN = [
     "antiphon: orchestrator",
 ]
 SLOW_TEXT = "slow:" + "This takes its time. " * 8
-_SAMPLE = re.compile(r"^antiphon_(\w+)(\{.*\})? (\S+)$")
 
 
 def children(pid: int) -> dict[int, str]:
@@ -70,12 +68,6 @@ def answer(server: Server, text: str) -> str:
     response = ask(server, text)
     assert response.status_code == 200, response.text
     return response.json()["choices"][0]["message"]["content"]
-
-
-def metric(server: Server, name: str) -> dict[str, float]:
-    lines = httpx.get(f"{server.url}/metrics", timeout=10).text.splitlines()
-    found = [_SAMPLE.match(line) for line in lines]
-    return {match[2] or "": float(match[3]) for match in found if match and match[1] == name}
 
 
 def run_serve(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -12,7 +12,8 @@ from antiphon.bench.chaos.actions import Ask, Door, Form, Manner
 from antiphon.bench.chaos.answer import End, Expected, Outcome
 from antiphon.bench.chaos.client import HttpDoor, outcome_of
 from tests.process.conftest import Server, eventually, start_server
-from tests.process.relay_server import children, metric
+from tests.process.metrics_page import metric
+from tests.process.relay_server import children
 
 NUM_WARM, NUM_ALL = 1_000, 2_000
 """By then a process knows as many forms of chunks as it remembers (`connector/layout.py`)."""

@@ -1,7 +1,6 @@
 """Bad input gets a clear error and costs no stage any work; after all of it the server answers as before."""
 
 import json
-import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ import pytest
 
 from tests.process.bad_requests import BAD_REQUESTS, SPEECH, SPEECH_PATH, Bad
 from tests.process.conftest import Server
+from tests.process.metrics_page import totals
 
 INVALID, TOO_LARGE_BYTES = "invalid_request_error", 100_000_000
 WORK = (
@@ -23,7 +23,6 @@ WORK = (
     "request_messages_total",
 )
 """Counters of the stages, of what is sent to them, and of the orchestrator's messages about requests."""
-_SAMPLE = re.compile(r"^antiphon_(\w+)(?:\{.*\})? (\S+)$", re.MULTILINE)
 _REPORTED_S = 2.5
 """After that what a stage has counted is on every page."""
 
@@ -44,13 +43,13 @@ def http(voice_server: Server) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture(scope="module")
-def exchanges(http: httpx.Client) -> Exchanges:
-    before = work(http)
+def exchanges(voice_server: Server, http: httpx.Client) -> Exchanges:
+    before = work(voice_server)
     answers = {bad.name: send(http, bad) for bad in BAD_REQUESTS}
-    between = work(http)
+    between = work(voice_server)
     good = http.post(SPEECH_PATH, json={**SPEECH, "response_format": "pcm"})
     assert (good.status_code, len(good.content) > 1_000) == (200, True)
-    after = work(http)
+    after = work(voice_server)
     return Exchanges(
         answers,
         {name: between[name] - before[name] for name in WORK},
@@ -66,13 +65,10 @@ def send(http: httpx.Client, bad: Bad) -> httpx.Response:
     return http.request(bad.method, **request)
 
 
-def work(http: httpx.Client) -> dict[str, float]:
+def work(server: Server) -> dict[str, float]:
     time.sleep(_REPORTED_S)
-    sums = dict.fromkeys(WORK, 0.0)
-    for name, value in _SAMPLE.findall(http.get("/metrics").text):
-        if name in sums:
-            sums[name] += float(value)
-    return sums
+    sums = totals(server)
+    return {name: sums.get(name, 0.0) for name in WORK}
 
 
 def assert_refused(answer: httpx.Response, status: int, param: str | None, code: str) -> str:

@@ -14,7 +14,7 @@ import httpx
 
 from antiphon.models.simulated.voice_values import spoken
 from tests.process.conftest import Server, eventually
-from tests.process.raw_http import assert_nothing_is_held
+from tests.process.metrics_page import assert_nothing_is_held
 
 TEXT = "The same again, and again, and once more. " * 450
 SPEECH = {"model": "sim-voice", "input": TEXT, "response_format": "pcm"}

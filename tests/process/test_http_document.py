@@ -1,26 +1,26 @@
 """A real server against its own OpenAPI document: hundreds of requests that schemathesis makes of it."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
-import httpx
-
 from tests.process.conftest import Server
+from tests.process.metrics_page import metric
 
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
 TIMEOUT_S = 60
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
 def answers(server: Server) -> dict[tuple[str, str], float]:
     """(route, status) -> how many."""
     found: dict[tuple[str, str], float] = {}
-    for line in httpx.get(f"{server.url}/metrics", timeout=10).text.splitlines():
-        if line.startswith("antiphon_http_requests_total{"):
-            labels = dict(part.split("=", 1) for part in line[line.index("{") + 1 : line.rindex("}")].split(","))
-            key = labels["route"].strip('"'), labels["status"].strip('"')
-            found[key] = found.get(key, 0.0) + float(line.split()[-1])
+    for labels, value in metric(server, "http_requests_total").items():
+        named = dict(_LABEL.findall(labels))
+        key = named["route"], named["status"]
+        found[key] = found.get(key, 0.0) + value
     return found
 
 

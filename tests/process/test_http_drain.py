@@ -11,7 +11,8 @@ import httpx
 import pytest
 
 from tests.process.conftest import Server, eventually, start_server
-from tests.process.raw_http import RawRequest, gauges
+from tests.process.metrics_page import totals
+from tests.process.raw_http import RawRequest
 
 CHAT = "/v1/chat/completions"
 DRAIN_S = 2.0
@@ -56,7 +57,7 @@ def test_what_a_server_says_that_is_told_to_stop(server: Server) -> None:
     )
     asking.start()
     streamed.read_until(b"data: ", times=6)
-    assert eventually(lambda: gauges(server)["http_requests_open"] == 3)
+    assert eventually(lambda: totals(server)["http_requests_open"] == 3)
     work, probe, fresh = kept_alive(server), kept_alive(server), httpx.Client(base_url=server.url, timeout=20)
 
     server.process.send_signal(signal.SIGTERM)
@@ -67,7 +68,7 @@ def test_what_a_server_says_that_is_told_to_stop(server: Server) -> None:
     probe.request("GET", "/health")
     assert probe.getresponse().status == 200
     assert fresh.get("/ready").json()["error"]["code"] == "shutting_down"
-    assert gauges(server)["http_requests_open"] == 3
+    assert totals(server)["http_requests_open"] == 3
 
     streamed.read_until(b"\r\n0\r\n\r\n")
     events = re.findall(r"^data: (.*)$", streamed.received.decode(), re.MULTILINE)

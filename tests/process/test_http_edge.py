@@ -17,7 +17,8 @@ from antiphon.bench.serve.generator import Generator
 from antiphon.bench.serve.messages import Ask, Plan, Task
 from antiphon.bench.serve.probe import ServerAddress
 from tests.process.conftest import Server, eventually, start_server
-from tests.process.raw_http import RawRequest, gauges
+from tests.process.metrics_page import totals
+from tests.process.raw_http import RawRequest
 from tests.process.relay_server import children, run_directory
 
 KEYS = {"option": "sk-option-31415", "file": "sk-file-27182", "environment": "sk-environment-16180"}
@@ -88,7 +89,7 @@ def bearer(source: str) -> str:
 def test_a_full_server_refuses_a_greedy_client_unread_and_lets_a_modest_one_in(server: Server) -> None:
     texts = ("slow:" + "This takes its time. " * 6, "slow:first", "slow:second")  # the counters are a second old
     greedy = [RawRequest(server, PATH, body_of(text), bearer("option")) for text in texts]
-    assert eventually(lambda: gauges(server)["requests_queued"] == 2)
+    assert eventually(lambda: totals(server)["requests_queued"] == 2)
     unread = RawRequest(server, PATH, bytes(1_000_000), bearer("option"), sent=0)  # it waits to be asked for its body
     unread.read_until(b"}}")
     assert unread.received.startswith(b"HTTP/1.1 503 ")
@@ -100,7 +101,7 @@ def test_a_full_server_refuses_a_greedy_client_unread_and_lets_a_modest_one_in(s
         request.read_until(b"}")
     statuses = sorted(request.received.split()[1] for request in greedy)
     assert statuses == [b"200", b"200", b"503"]
-    assert eventually(lambda: gauges(server)["requests_open"] == 0)
+    assert eventually(lambda: totals(server)["requests_open"] == 0)
     RawRequest(server, PATH, body_of("hello"), bearer("option")).read_until(b"hello")
 
 

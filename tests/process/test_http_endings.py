@@ -11,7 +11,8 @@ import pytest
 
 from antiphon.models.simulated.voice_values import spoken
 from tests.process.conftest import Server, eventually, start_server
-from tests.process.raw_http import RawRequest, assert_nothing_is_held, gauges
+from tests.process.metrics_page import assert_nothing_is_held, totals
+from tests.process.raw_http import RawRequest
 
 CHAT = "/v1/chat/completions"
 FIRST_ROWS = 60
@@ -36,14 +37,14 @@ def server() -> Iterator[Server]:
 
 
 def bound(server: Server) -> bool:
-    return gauges(server).get("requests_bound", 0) > 0
+    return totals(server).get("requests_bound", 0) > 0
 
 
 def queued_for_admission(server: Server) -> list[RawRequest]:
     first = RawRequest(server, CHAT, chat(LONG_TEXT))
-    assert eventually(lambda: gauges(server)["requests_open"] == 1)
+    assert eventually(lambda: totals(server)["requests_open"] == 1)
     second = RawRequest(server, CHAT, chat("hello"))
-    assert eventually(lambda: gauges(server).get("requests_queued") == 1)
+    assert eventually(lambda: totals(server).get("requests_queued") == 1)
     return [second, first]
 
 
@@ -76,8 +77,8 @@ def during_a_whole_answer(server: Server) -> list[RawRequest]:
 
 def during_the_upload(server: Server) -> list[RawRequest]:
     request = RawRequest(server, CHAT, chat("x" * 10_000), sent=0.5)
-    assert eventually(lambda: gauges(server)["http_requests_open"] == 1)
-    assert gauges(server)["requests_open"] == 0
+    assert eventually(lambda: totals(server)["http_requests_open"] == 1)
+    assert totals(server)["requests_open"] == 0
     return [request]
 
 
@@ -98,7 +99,7 @@ def test_a_client_that_hangs_up_leaves_nothing_behind(
     assert_nothing_is_held(server)
     for number, request in enumerate(requests := phase(server), start=1):
         request.hang_up()
-        assert eventually(lambda number=number: gauges(server)["requests_open"] == len(requests) - number, 5)
+        assert eventually(lambda number=number: totals(server)["requests_open"] == len(requests) - number, 5)
     assert_nothing_is_held(server)
     assert ask(server, "hello").json()["choices"][0]["message"]["content"] == "hello"
 
@@ -120,7 +121,7 @@ def test_a_client_that_hangs_up_while_its_audio_is_decoded_leaves_nothing_behind
     kind = "Content-Type: multipart/form-data; boundary=x"
     request = RawRequest(voice_server, "/v1/audio/transcriptions", form, kind)
     time.sleep(0.2)
-    now = gauges(voice_server)
+    now = totals(voice_server)
     assert (now["http_requests_open"], now["requests_open"]) == (1, 0)
     request.hang_up()
     assert_nothing_is_held(voice_server)
@@ -137,7 +138,7 @@ def test_two_requests_with_one_id_at_once_do_not_mix(server: Server) -> None:
     threads = [threading.Thread(target=ask_with_the_id, args=(f"slow:{word * 8}",)) for word in ("first", "second")]
     for thread in threads:
         thread.start()
-    assert eventually(lambda: gauges(server)["requests_open"] == 2)
+    assert eventually(lambda: totals(server)["requests_open"] == 2)
     for thread in threads:
         thread.join(30)
     assert len({answer.json()["id"] for answer in answers.values()}) == len(answers) == 2
@@ -174,7 +175,7 @@ def test_clients_that_do_not_read_are_cut_off_and_disturb_nobody(sim_voice_serve
         RawRequest(sim_voice_server, "/v1/audio/speech", {**speech, "input": "x" * 300_000}, receive_bytes=4096),
         RawRequest(sim_voice_server, CHAT, whole, receive_bytes=4096),
     ]
-    assert eventually(lambda: gauges(sim_voice_server)["requests_open"] == 2)
+    assert eventually(lambda: totals(sim_voice_server)["requests_open"] == 2)
     text = "Well behaved. " * 30
 
     def all_are_reset_while_a_neighbour_is_served() -> bool:

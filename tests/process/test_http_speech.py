@@ -16,7 +16,8 @@ import soxr
 
 from antiphon.server.audio_encode import AudioFormat
 from tests.process.conftest import eventually
-from tests.process.raw_http import RawRequest, assert_nothing_is_held, gauges
+from tests.process.metrics_page import assert_nothing_is_held, totals
+from tests.process.raw_http import RawRequest
 from tests.process.test_voice_quality import SENTENCES
 from tests.unit.server.test_audio import DELAY_SAMPLES, FRAME_SAMPLES
 from tests.words import word_errors, words
@@ -140,16 +141,16 @@ def test_the_stages_rest_while_nobody_reads_a_long_text_and_go_on_when_somebody_
     request.read_until(b"\r\n\r\n")
 
     def rest() -> bool:
-        now = gauges(voice_server)
+        now = totals(voice_server)
         return now["client_backlog_bytes"] > 2**20 and now["requests_inflight"] == now["replica_inflight"] == 0
 
     assert eventually(rest, 60)
-    made = gauges(voice_server)["client_backlog_bytes"]
+    made = totals(voice_server)["client_backlog_bytes"]
     assert made < 8e6 and not request.is_reset()
     before = len(request.received)
     while len(request.received) < before + made:
         request.read_more()
-    assert eventually(lambda: gauges(voice_server)["requests_inflight"] > 0)
+    assert eventually(lambda: totals(voice_server)["requests_inflight"] > 0)
     request.hang_up()
     assert_nothing_is_held(voice_server)
 

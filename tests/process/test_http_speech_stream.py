@@ -17,7 +17,8 @@ from websockets.sync.client import ClientConnection, connect
 
 from antiphon.models.simulated.voice_values import spoken
 from tests.process.conftest import Server, eventually, start_server
-from tests.process.raw_http import RawRequest, assert_nothing_is_held, gauges
+from tests.process.metrics_page import assert_nothing_is_held, totals
+from tests.process.raw_http import RawRequest
 from tests.process.test_voice_quality import RATE, SENTENCES, listen
 from tests.words import word_errors, words
 
@@ -96,11 +97,11 @@ def test_what_is_cancelled_stops_and_the_session_goes_on(two_api_servers):
         say(talk, "input_text.append", text="A long sentence without an end " * 300)
         say(talk, "input_text.flush")
         assert hear(talk)["type"] == "speech.audio.delta"
-        assert eventually(lambda: gauges(two_api_servers)["requests_open"] == 2)
+        assert eventually(lambda: totals(two_api_servers)["requests_open"] == 2)
         say(talk, "response.cancel")
         _, done = audio_until(talk, "speech.audio.done")
         assert done["status"] == "cancelled"
-        assert eventually(lambda: gauges(two_api_servers)["requests_open"] == 0)
+        assert eventually(lambda: totals(two_api_servers)["requests_open"] == 0)
         say(talk, "input_text.append", text="One word. And two.")
         say(talk, "input_text.done")
         encoded, done = audio_until(talk, "speech.audio.done")

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from tests.process.conftest import Server, eventually, start_server
+from tests.process.metrics_page import metric
 from tests.process.relay_server import (
     SLOW_TEXT,
     alive,
     answer,
     child,
     children,
-    metric,
     run_directory,
 )
 

@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from tests.process.conftest import Server, eventually, start_server
+from tests.process.metrics_page import metric
 from tests.process.relay_server import (
     CHILDREN,
     SLOW_TEXT,
@@ -20,7 +21,6 @@ from tests.process.relay_server import (
     ask,
     child,
     children,
-    metric,
     run_directory,
 )
 

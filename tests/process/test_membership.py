@@ -11,7 +11,8 @@ import pytest
 
 from antiphon.models.simulated.voice_values import spoken
 from tests.process.conftest import Server, eventually, start_server
-from tests.process.relay_server import children, metric
+from tests.process.metrics_page import metric
+from tests.process.relay_server import children
 
 PATIENCE_S = 30.0
 LONG = "A sentence that goes on for quite some time, and then for some more. " * 120

@@ -15,7 +15,7 @@ import pytest
 from openai.resources.realtime.realtime import RealtimeConnection
 
 from tests.process.conftest import Server, eventually
-from tests.process.relay_server import metric
+from tests.process.metrics_page import metric
 
 QUESTION = "What is the capital of France?"
 SECOND_MS = 48

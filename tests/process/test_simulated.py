@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import json
-import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from antiphon.messages.tasks import ChatInput, ChatMessage, ImageInput
 from antiphon.models.simulated.generator import audio_codec, picture_codec
 from antiphon.models.simulated.row_values import Check, request_number, text_of
 from tests.process.conftest import Server, start_server
+from tests.process.metrics_page import totals
 
 NUM_REQUESTS, NUM_WORDS, NUM_TOKENS = 8, 100, 30
 ROW_BYTES = 2 * 4096
@@ -85,10 +85,7 @@ def spoken(request_id: str, num_rows: int, samples_per_row: int) -> bytes:
 
 
 def raw_rows_bytes(server: Server) -> int:
-    text = httpx.get(f"{server.url}/metrics", timeout=10).text
-    return int(
-        sum(float(value) for value in re.findall(r"^antiphon_raw_rows_bytes_total(?:\{.*\})? (\S+)$", text, re.M))
-    )
+    return int(totals(server).get("raw_rows_bytes_total", 0.0))
 
 
 @pytest.fixture(scope="module", params=ARRANGEMENTS)

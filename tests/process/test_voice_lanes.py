@@ -1,20 +1,21 @@
 """The three lanes of a running voice server, by the counters it has kept from the start."""
 
-import re
 import socket
 import time
 
 import httpx
 import pytest
 
-from tests.process.conftest import eventually
+from tests.process.conftest import Server, eventually
+from tests.process.metrics_page import metric
 
 FIVE_WORDS = "The sea is very deep."
 FIVE_HUNDRED_WORDS = " ".join([FIVE_WORDS] * 100)
+ONE_PART = " ".join([FIVE_WORDS] * 40)
+"""As much as one request speaks: longer texts are spoken by several."""
 STAGES_OF_SPEECH = 2
 MAX_MESSAGES_PER_STAGE = 6
 MAX_MESSAGE_BYTES = 64 * 1024
-_SAMPLE = re.compile(r"^(\w+)(\{.*\})? (\S+)$")
 
 
 @pytest.fixture(scope="module")
@@ -23,18 +24,12 @@ def http(voice_server):
         yield client
 
 
-def metric(http: httpx.Client, name: str) -> dict[str, float]:
-    """Labels (as written) -> value of one metric."""
-    found = [_SAMPLE.match(line) for line in http.get("/metrics").text.splitlines()]
-    return {match[2] or "": float(match[3]) for match in found if match and match[1] == f"antiphon_{name}"}
-
-
-def settled(http: httpx.Client) -> float:
+def settled(voice_server: Server) -> float:
     """The count of control messages about requests, once nothing is open and the count stands still for two windows."""
-    assert eventually(lambda: metric(http, "requests_inflight")[""] == 0)
+    assert eventually(lambda: metric(voice_server, "requests_inflight")[""] == 0)
     last, since_s = -1.0, time.monotonic()
     while time.monotonic() - since_s < 2.5:
-        count = metric(http, "request_messages_total")[""]
+        count = metric(voice_server, "request_messages_total")[""]
         if count != last:
             last, since_s = count, time.monotonic()
         time.sleep(0.2)
@@ -47,32 +42,30 @@ def speak(http: httpx.Client, text: str) -> bytes:
     return response.content
 
 
-def messages_for(http: httpx.Client, text: str) -> float:
-    before = settled(http)
-    speak(http, text)
-    return settled(http) - before
+def test_control_messages_depend_on_stages_and_not_on_the_length_of_the_input(voice_server, http):
+    before = settled(voice_server)
+    speak(http, FIVE_WORDS)
+    between = settled(voice_server)
+    speak(http, ONE_PART)
+    after = settled(voice_server)
+    assert between - before == after - between
+    assert 0 < between - before <= MAX_MESSAGES_PER_STAGE * STAGES_OF_SPEECH
 
 
-def test_control_messages_depend_on_stages_and_not_on_the_length_of_the_input(http):
-    short, long = messages_for(http, FIVE_WORDS), messages_for(http, FIVE_HUNDRED_WORDS)
-    assert short == long
-    assert 0 < short <= MAX_MESSAGES_PER_STAGE * STAGES_OF_SPEECH
-
-
-def test_a_transcription_of_one_stage_keeps_to_six_messages(http):
+def test_a_transcription_of_one_stage_keeps_to_six_messages(voice_server, http):
     wav = http.post("/v1/audio/speech", json={"model": "voice", "input": FIVE_WORDS, "response_format": "wav"}).content
-    before = settled(http)
+    before = settled(voice_server)
     answer = http.post("/v1/audio/transcriptions", data={"model": "voice"}, files={"file": wav})
     assert answer.status_code == 200, answer.text
-    assert 0 < settled(http) - before <= MAX_MESSAGES_PER_STAGE
+    assert 0 < settled(voice_server) - before <= MAX_MESSAGES_PER_STAGE
 
 
-def test_no_control_message_is_large_whatever_the_input(http):
+def test_no_control_message_is_large_whatever_the_input(voice_server, http):
     speak(http, FIVE_HUNDRED_WORDS)
-    settled(http)
+    settled(voice_server)
     sizes = {
         labels: size
-        for labels, size in metric(http, "lane_max_message_bytes").items()
+        for labels, size in metric(voice_server, "lane_max_message_bytes").items()
         if 'lane="control"' in labels or 'lane="control_out"' in labels
     }
     assert len(sizes) >= 2 * 6
@@ -87,17 +80,17 @@ def test_a_client_that_disconnects_in_mid_stream_stops_every_stage_and_the_next_
         assert b"200 OK" in connection.recv(65536)
     hung_up_s = time.monotonic()
     assert len(speak(http, FIVE_WORDS)) > 24_000
-    assert eventually(lambda: all(count == 0 for count in metric(http, "replica_inflight").values()))
-    assert eventually(lambda: all(count == 0 for count in metric(http, "requests_bound").values()))
-    assert eventually(lambda: all(count == 0 for count in metric(http, "leases").values()))
+    assert eventually(lambda: all(count == 0 for count in metric(voice_server, "replica_inflight").values()))
+    assert eventually(lambda: all(count == 0 for count in metric(voice_server, "requests_bound").values()))
+    assert eventually(lambda: all(count == 0 for count in metric(voice_server, "leases").values()))
     assert time.monotonic() - hung_up_s < 10, "the aborted request ran on"
 
 
-def test_text_only_chat_binds_the_thinker_alone(http):
-    settled(http)
-    before = metric(http, "steps_total")
+def test_text_only_chat_binds_the_thinker_alone(voice_server, http):
+    settled(voice_server)
+    before = metric(voice_server, "steps_total")
     body = {"model": "voice", "messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 8}
     assert http.post("/v1/chat/completions", json=body).status_code == 200
-    settled(http)
-    moved = {labels for labels, steps in metric(http, "steps_total").items() if steps > before[labels]}
+    settled(voice_server)
+    moved = {labels for labels, steps in metric(voice_server, "steps_total").items() if steps > before[labels]}
     assert moved == {'{replica="thinker/0",stage="thinker"}'}
