@@ -9,7 +9,6 @@ import logging
 import os
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import assert_never
 from weakref import WeakSet
@@ -18,6 +17,7 @@ from antiphon.client.admission_view import AdmissionView
 from antiphon.client.frontend import Frontend
 from antiphon.client.input_sender import InputSender
 from antiphon.client.lane_meter import LaneMeter
+from antiphon.client.open_request import OpenRequest
 from antiphon.client.output_stream import OutputStream
 from antiphon.client.text_options import TextOptions
 from antiphon.config.deploy import ServerDeploy
@@ -54,7 +54,6 @@ from antiphon.messages.control import (
 )
 from antiphon.messages.error_info import to_error
 from antiphon.messages.params import check_size
-from antiphon.messages.payload import EntryPayload
 from antiphon.messages.tasks import ChatInput, TaskInput, has_media
 from antiphon.monitor.counters import lane_counters
 from antiphon.monitor.trace import open_trace
@@ -63,31 +62,6 @@ from antiphon.transport.channel import ChannelFullError, GatheringOutlet, Inlet
 log = logging.getLogger(__name__)
 _LAST_WORDS_S = 5.0
 """How long outputs may be under way when all replicas have released their request."""
-_MAX_RESTARTS = 1
-"""A request whose replica died is started once more; one that has met two deaths may be their cause."""
-
-
-@dataclass
-class _Open:
-    """A request until every replica has released it and its stream has ended, whichever comes last.
-
-    epoch: the start whose outputs count. is_restarting: a replica has died before any output; the next start follows
-    when what was bound has been released. ended_s: when the stream was first seen ended and not released, or 0.
-    submitted_s, accepted_s: monotonic, 0 = not yet. time_limit: ends it when it has run too long.
-    """
-
-    stream: OutputStream
-    payload: EntryPayload
-    accepted: asyncio.Future[None]
-    epoch: int
-    client: str = ""
-    num_restarts: int = 0
-    is_restarting: bool = False
-    is_released: bool = False
-    ended_s: float = 0.0
-    submitted_s: float = field(default_factory=time.monotonic)
-    accepted_s: float = 0.0
-    time_limit: asyncio.TimerHandle | None = None
 
 
 class EngineClient:
@@ -111,7 +85,7 @@ class EngineClient:
         self._outlet = GatheringOutlet()
         self._flush_handle: asyncio.Handle | None = None
         self._sender = InputSender(name, connector)
-        self._open: dict[str, _Open] = {}
+        self._open: dict[str, OpenRequest] = {}
         self._streams = WeakSet[OutputStream]()
         """Those of open requests, and those whose request is over and whose consumer has not taken all yet."""
         self.admission = AdmissionView()
@@ -169,8 +143,7 @@ class EngineClient:
     def fail_all(self, error: AntiphonError) -> None:
         """End every open request with `error`: the server behind this client is gone."""
         for request_id, opened in list(self._open.items()):
-            opened.stream.fail(error)
-            _resolve(opened.accepted, error)
+            opened.end(error)
             self._forget(request_id, opened)
 
     async def submit(
@@ -203,11 +176,11 @@ class EngineClient:
             raise InvalidRequestError(f"request id {request_id} is in use; wait until it ends or give another")
         accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         stream = self._make_stream(request_id, is_whole=is_whole)
-        opened = _Open(stream, payload, accepted, next(self._epochs), client)
+        opened = OpenRequest(stream, payload, accepted, next(self._epochs), client)
         self._open[request_id] = opened
         self.admission.submitted(request_id, client)
         self._start_time_limit(request_id, opened, began_s)
-        self._tell_submit(request_id, opened)
+        self._tell(opened.submission(self.name))
         try:
             async with asyncio.timeout(self._settings.output_deadline_s):
                 await opened.accepted
@@ -258,36 +231,19 @@ class EngineClient:
         """Requests submitted and not released."""
         return len(self._open)
 
-    def _start_time_limit(self, request_id: str, opened: _Open, began_s: float | None) -> None:
+    def _start_time_limit(self, request_id: str, opened: OpenRequest, began_s: float | None) -> None:
         if limit_s := self._settings.max_request_s:
             left_s = limit_s if began_s is None else began_s + limit_s - time.monotonic()
             opened.time_limit = asyncio.get_running_loop().call_later(left_s, self._end_late, request_id, opened)
 
-    def _end_late(self, request_id: str, opened: _Open) -> None:
+    def _end_late(self, request_id: str, opened: OpenRequest) -> None:
         """A request has run too long; what its stages have made before still reaches the consumer."""
         if opened.stream.ended:
             return
         limit_s = self._settings.max_request_s
         error = TimeLimitError(f"{request_id} took longer than {limit_s:g} s, the limit of server.max_request_s")
         self._abort(request_id, "it took longer than server.max_request_s")
-        opened.stream.fail(error)
-        _resolve(opened.accepted, error)
-
-    def _tell_submit(self, request_id: str, opened: _Open) -> None:
-        payload = opened.payload
-        self._tell(
-            SubmitRequest(
-                request_id,
-                self.name,
-                payload.task,
-                payload.inputs,
-                payload.outputs,
-                payload.params,
-                epoch=opened.epoch,
-                is_restart=opened.num_restarts > 0,
-                client=opened.client,
-            )
-        )
+        opened.end(error)
 
     def _make_stream(self, request_id: str, *, is_whole: bool) -> OutputStream:
         stream = OutputStream(
@@ -325,8 +281,7 @@ class EngineClient:
                 self._accepted(message, opened)
             case RequestRejected(error=info):
                 self._forget(message.request_id, opened)
-                opened.stream.fail(to_error(info))
-                _resolve(opened.accepted, to_error(info))
+                opened.end(to_error(info))
             case RequestFailed(error=info):
                 self._fail(message.request_id, opened, to_error(info))
             case RequestReleased():
@@ -334,7 +289,7 @@ class EngineClient:
             case _:
                 assert_never(message)
 
-    def _accepted(self, message: RequestAccepted, opened: _Open) -> None:
+    def _accepted(self, message: RequestAccepted, opened: OpenRequest) -> None:
         opened.stream.accept(message.finals)
         opened.accepted_s = opened.accepted_s or time.monotonic()
         self.admission.settled(message.request_id)
@@ -343,34 +298,28 @@ class EngineClient:
         except StageError as error:
             self._abort(message.request_id, "its input does not fit")
             opened.stream.fail(error)
-        _resolve(opened.accepted)
+        opened.settle()
 
-    def _fail(self, request_id: str, opened: _Open, error: AntiphonError) -> None:
+    def _fail(self, request_id: str, opened: OpenRequest, error: AntiphonError) -> None:
         """End the stream, or start the request again if a replica died before the consumer has seen anything."""
         if opened.is_restarting:  # the same failure on the other lane, or what follows from it
             return
-        may_restart = not opened.stream.has_output and not opened.stream.ended and opened.num_restarts < _MAX_RESTARTS
-        if isinstance(error, ReplicaDiedError) and may_restart:
+        if opened.may_start_again_after(error):
             log.warning("req=%s is started again: %s", request_id, error.message)
             self._num_restarted += 1
-            opened.stream.start_again()
-            opened.num_restarts += 1
-            opened.epoch = next(self._epochs)
-            opened.is_restarting = True
+            opened.start_again(next(self._epochs))
         else:
             opened.stream.fail(error)
 
-    def _released(self, request_id: str, opened: _Open) -> None:
+    def _released(self, request_id: str, opened: OpenRequest) -> None:
         self._sender.forget(request_id)
-        if opened.is_restarting and not opened.stream.ended:
-            opened.is_restarting = False
-            return self._tell_submit(request_id, opened)
-        opened.is_released = True
+        if opened.release():
+            return self._tell(opened.submission(self.name))
         self._forget_if_over(request_id, opened)
         if not opened.stream.ended:  # its last words are on the other lane
             asyncio.get_running_loop().call_later(_LAST_WORDS_S, self._end_without_last_words, request_id, opened)
 
-    def _end_without_last_words(self, request_id: str, opened: _Open) -> None:
+    def _end_without_last_words(self, request_id: str, opened: OpenRequest) -> None:
         """All replicas have let go of a request, and its end has not come: it is lost with the process that said it."""
         if not opened.stream.ended:
             lost = f"{request_id}: its end was lost with the replica that said it; try again"
@@ -382,11 +331,8 @@ class EngineClient:
         self._timers["remind"] = asyncio.get_running_loop().call_later(self._release_s, self._remind)
         now_s = time.monotonic()
         for request_id, opened in self._open.items():
-            if not opened.stream.ended or opened.is_released:
-                continue
-            if opened.ended_s and now_s - opened.ended_s >= self._release_s:
+            if opened.is_overdue(now_s, self._release_s):
                 self._tell(AbortRequest(request_id, "it has ended and was not released in time"))
-            opened.ended_s = opened.ended_s or now_s
 
     def _report(self) -> None:
         """Every second: tell the orchestrator, and through it the other api-servers, what is counted here."""
@@ -395,11 +341,11 @@ class EngineClient:
         self._tell(StatsReport(self.name, tuple(self._own_counters())))
         self._lane_meter.close_window()
 
-    def _forget_if_over(self, request_id: str, opened: _Open) -> None:
-        if opened.is_released and opened.stream.ended:
+    def _forget_if_over(self, request_id: str, opened: OpenRequest) -> None:
+        if opened.is_over:
             self._forget(request_id, opened)
 
-    def _forget(self, request_id: str, opened: _Open) -> None:
+    def _forget(self, request_id: str, opened: OpenRequest) -> None:
         self.admission.settled(request_id)
         if opened.time_limit is not None:
             opened.time_limit.cancel()
@@ -418,7 +364,7 @@ class EngineClient:
                     if opened is not None and addressed.epoch == opened.epoch:
                         self._take(stage, addressed, opened)
 
-    def _take(self, stage: str, addressed: Addressed, opened: _Open) -> None:
+    def _take(self, stage: str, addressed: Addressed, opened: OpenRequest) -> None:
         if isinstance(addressed.output, OutputError):
             self._fail(addressed.request_id, opened, to_error(addressed.output.error))
         elif isinstance(addressed.output, RawRows):
@@ -454,12 +400,3 @@ class EngineClient:
         """What this turn of the event loop has had for the orchestrator leaves together."""
         self._flush_handle = None
         self._outlet.flush()
-
-
-def _resolve(future: asyncio.Future[None], error: AntiphonError | None = None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(None)
-    else:
-        future.set_exception(error)
