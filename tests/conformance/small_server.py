@@ -292,7 +292,10 @@ class SmallServer:
         name = request_id or f"req-{next(self._ids)}"
         wanted = ChatInput((ChatMessage("user", " ".join(map(str, values))),))
         submitted = asyncio.create_task(self.client.submit(wanted, request_id=name))
-        await self.until(submitted.done, f"{name} is bound")
+        try:
+            await self.until(submitted.done, f"{name} is bound")
+        finally:
+            submitted.cancel()  # does nothing, unless who waits here is cancelled
         heard = self.heard[name] = Heard(submitted.result())
         heard.reader = asyncio.create_task(heard.read())
         return name

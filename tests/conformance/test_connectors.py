@@ -13,6 +13,7 @@ from antiphon.connector.cursor import EdgeCursor, EdgeTarget
 from antiphon.connector.layout import Arrays
 from antiphon.connector.registry import KINDS, make_connector
 from antiphon.errors import ConfigError, StageError
+from antiphon.messages.error_info import to_info
 from antiphon.messages.interstage import ChunkFlag, ChunkForm, ChunkHeader, TensorSpec
 from antiphon.transport.address import RunDirectory
 
@@ -297,6 +298,16 @@ def test_terminal_markers_of_many_requests_pass_a_full_arena_in_order_and_take_n
     arrived = [receive(consumer).header for _ in range(num_put + 500)]
     assert [header.seq for header in arrived[:num_put]] == list(range(num_put))
     assert [header.form.request_id for header in arrived[num_put:]] == [f"end-{number}" for number in range(500)]
+
+
+def test_many_failures_at_once_arrive_with_the_longest_messages_that_an_error_has(make: Make) -> None:
+    producer, consumer = make("a"), make("b")
+    error = to_info(StageError("\N{LOUDLY CRYING FACE}" * 3_000))
+    for number in range(300):
+        failed = ChunkHeader(header_of({}, request_id=f"req-{number}").form, 0, flags=int(ChunkFlag.ERROR), error=error)
+        assert producer.put(consumer.address, failed, (), {})
+    arrived = [receive(consumer).header for _ in range(300)]
+    assert [(header.form.request_id, header.error) for header in arrived] == [(f"req-{n}", error) for n in range(300)]
 
 
 def test_num_held_counts_a_requests_chunks_until_they_are_released(make: Make) -> None:

@@ -75,21 +75,21 @@ class EdgeCursor:
         return self._closed
 
     @property
-    def is_terminating(self) -> bool:
-        """True from `finish` or `fail` on."""
-        return self._end != 0
+    def takes_rows(self) -> bool:
+        """False from `finish`, `fail` or `abandon` on."""
+        return not self._end and not self._closed
 
     def append(self, rows: Arrays, whole: Arrays) -> None:
         """Add rows (key -> [n, ...], equal n, always of the same keys, dtypes and row shapes) and whole arrays.
 
-        The arrays now belong to the cursor; read-only ones are views of somebody's memory and are copied.
+        Only while `takes_rows`. The arrays now belong to the cursor; it copies read-only ones.
         StageError if a row has no bytes (what takes no credit has no bound), or if one row and the whole arrays exceed
         the connector's largest chunk.
         After `replay_from`, rows that were produced before are dropped.
         """
         count = _num_rows(rows)
         if whole or (count and not self._row_bytes):
-            self._check_fits(rows, whole)
+            self._declare(rows, whole)
         if count and self._replay_row is not None:
             rows = self._without_repeated(rows, count)
             count = _num_rows(rows)
@@ -111,7 +111,7 @@ class EdgeCursor:
 
     def finish(self) -> None:
         """Nothing more will be appended; END follows the last row."""
-        if not self.is_terminating:
+        if not self._end:
             self._end = int(ChunkFlag.END)
 
     def fail(self, flag: ChunkFlag, error: ErrorInfo | None) -> None:
@@ -168,10 +168,9 @@ class EdgeCursor:
         """Rows of the next chunk, or None if none is due."""
         if self._closed:
             return None
-        pending = self.rows_produced - self.rows_sent
         if self._end & FAILED:
-            self.rows_produced = self.rows_sent
             return 0
+        pending = self.rows_produced - self.rows_sent
         plan = self.target.plan
         wanted = plan.first_rows if self._seq == 0 else plan.rows
         if not self._end and (wanted is None or pending < max(1, wanted)):
@@ -182,8 +181,8 @@ class EdgeCursor:
         """How many of the next rows, and what goes beside them, `num_bytes` hold; at least one if there are any."""
         return max(1, (num_bytes - self._whole_bytes) // self._row_bytes) if self._pieces else 0
 
-    def _check_fits(self, rows: Arrays, whole: Arrays) -> None:
-        """Take in whole arrays, and what the first rows are."""
+    def _declare(self, rows: Arrays, whole: Arrays) -> None:
+        """Take in whole arrays, and of what form the first rows are; StageError: see `append`."""
         count = _num_rows(rows)
         row_bytes = self._row_bytes or (sum(array.nbytes for array in rows.values()) // count if count else 0)
         whole_bytes = sum(array.nbytes for array in {**self._whole, **whole}.values())
@@ -231,6 +230,7 @@ class EdgeCursor:
 
     def _drop_pending(self) -> None:
         """Of the arrays, nothing is left to send or to declare."""
+        self.rows_produced = self.rows_sent
         self._pieces.clear()
         self._whole, self._whole_bytes = {}, 0
         self._form = self._form_of((), ())

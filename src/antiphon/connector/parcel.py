@@ -13,6 +13,8 @@ _MAX_CHUNKS = 256
 MAX_LEASES = 1024
 """Leases of which a message is made without waiting for more."""
 _MAX_INLINE_BYTES = 256 * 1024
+MAX_PARCEL_BYTES = 8 << 20
+"""A larger message is no parcel: this holds 256 chunks with the longest error (8 KiB) and a form of 20 KiB each."""
 
 
 class SentChunk(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -16,7 +16,7 @@ from antiphon.connector.base import Chunk, ConnectorStatistics
 from antiphon.connector.layout import Arrays, chunk_error, form_of, layout_of
 from antiphon.connector.leases import Credit, ForgottenPeers, Lease, Leases
 from antiphon.connector.memfd import PREFIX_BYTES, OwnArena, PeerArenas
-from antiphon.connector.parcel import MAX_LEASES, Outgoing, Parcel, SentChunk
+from antiphon.connector.parcel import MAX_LEASES, MAX_PARCEL_BYTES, Outgoing, Parcel, SentChunk
 from antiphon.errors import AntiphonError, ReplicaDiedError, StageError
 from antiphon.messages.error_info import to_info
 from antiphon.messages.interstage import ChunkFlag, ChunkHeader
@@ -24,7 +24,6 @@ from antiphon.transport.channel import FrameInlet, Outlet
 
 INLINE_BYTES = 1024
 """Up to this size a payload rides in the message: copies through a socket then cost no more than the arena."""
-_MAX_MESSAGE_BYTES = 1024 * 1024
 _MAX_ADDRESS_CHARS = 113  # ipc:// and the longest socket path
 _log = logging.getLogger(__name__)
 
@@ -41,7 +40,7 @@ class ShmConnector:
         self._leases = Leases(arena_bytes, window_bytes or arena_bytes)
         self._forgotten = ForgottenPeers()
         self._peer_arenas = PeerArenas()
-        self._inlet = FrameInlet(address, max_message_bytes=_MAX_MESSAGE_BYTES)
+        self._inlet = FrameInlet(address, max_message_bytes=MAX_PARCEL_BYTES)
         self._outlet = Outlet(max_queued=0)  # credit bounds what waits for a peer
         self._decoder = msgspec.msgpack.Decoder(Parcel)
         self._arrived: deque[tuple[Parcel, SentChunk, bytes]] = deque()

@@ -96,7 +96,7 @@ class OutputRouter:
         self._check(route, output)
         for consumer, arrays in output.handoff.items():
             cursor = route.cursors.get(consumer)
-            if cursor is not None and not cursor.is_terminating:
+            if cursor is not None and cursor.takes_rows:
                 if consumer in output.first_rows:
                     cursor.replay_from(output.first_rows[consumer])
                 cursor.append(*self._by_layout(arrays))

@@ -1,6 +1,7 @@
 """The output router: every lane gets what was declared for it, an end exactly once, and nothing undeclared."""
 
 import itertools
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -474,6 +475,17 @@ def test_nothing_is_sent_to_a_consumer_that_has_died_and_the_other_edge_ends_as_
     assert [chunk.header.flags for chunk in bench.arrived("talker")] == [0, ChunkFlag.ABORT]
     assert [chunk.header.flags for chunk in bench.arrived("drawer")] == [0]
     assert bench.router.is_drained("req-1")
+
+
+def test_rows_for_a_consumer_whose_process_has_ended_are_not_kept(bench: Bench) -> None:
+    bench.open()
+    bench.router.route("req-1", StageOutput({"drawer": {"pooled": hidden(2)}}))
+    bench.router.forget_peer(bench.drawer.address)
+    rows = hidden(2)
+    kept = weakref.ref(rows)
+    bench.router.route("req-1", StageOutput({"drawer": {"pooled": rows}}, first_rows={"drawer": 1}))
+    del rows
+    assert kept() is None
 
 
 def test_rows_that_an_engine_makes_again_are_dropped_per_consumer(bench: Bench) -> None:
