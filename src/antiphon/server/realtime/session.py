@@ -6,19 +6,14 @@ Does not know: sockets, tasks, clocks, which stages there are.
 
 import secrets
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from msgspec.structs import replace
-
-from antiphon.errors import AntiphonError, InvalidRequestError, OverloadedError, UnsupportedModalityError
+from antiphon.errors import AntiphonError, InvalidRequestError, UnsupportedModalityError
 from antiphon.messages.client import AudioChunk, OutputEnd, TextDelta
-from antiphon.messages.params import SamplingParams
-from antiphon.messages.tasks import ChatInput, TranscriptionInput
-from antiphon.server.http_errors import envelope
+from antiphon.messages.tasks import ChatInput
 from antiphon.server.realtime.conversation import Conversation, Heard, Item, Spoken, chat_messages, new_item_id
 from antiphon.server.realtime.dialect import Dialect
 from antiphon.server.realtime.ears import Ears, SpeechStarted, SpeechStopped, TurnBorder
-from antiphon.server.realtime.effects import Effect, Generate, Say, Stop, WriteDown
+from antiphon.server.realtime.effects import Effect, Generate, Say, Stop
 from antiphon.server.realtime.item_input import item_of
 from antiphon.server.realtime.response import Request, Response, Why
 from antiphon.server.realtime.schema import (
@@ -34,22 +29,13 @@ from antiphon.server.realtime.schema import (
     SessionUpdate,
     TruncateItem,
 )
+from antiphon.server.realtime.scribe import PartWritten, Scribe
 from antiphon.server.realtime.session_config import Abilities, SessionConfig
-from antiphon.server.realtime.wire_audio import HEARING_RATE, Samples
+from antiphon.server.realtime.wire_audio import Samples
 from antiphon.server.socket_answer import error_event, new_event_id
 from antiphon.server.websocket import ClientEvent
 
 Json = dict[str, object]
-_MAX_BEING_WRITTEN = 16
-_MAX_SAMPLES_BEING_WRITTEN = 600 * HEARING_RATE
-
-
-class _BeingWritten(NamedTuple):
-    """A spoken part whose words are on their way."""
-
-    item_id: str
-    content_index: int
-    part: Heard
 
 
 class Session:
@@ -67,8 +53,7 @@ class Session:
         self._conversation = Conversation()
         self._active: Response | None = None
         self._turn_id = ""
-        self._writing: dict[int, _BeingWritten] = {}
-        self._num_written = 0
+        self._scribe = Scribe()
         ears.configure(config.input_format, config.turns)
 
     def open(self, expires_s: int) -> None:
@@ -92,7 +77,7 @@ class Session:
             case SessionUpdate():
                 self._update(event)
             case CommitAudio():
-                self._check_room_for_sound()
+                self._scribe.check_room()
                 turn_id = self._turn_id if self._ears.is_speech else new_item_id()
                 self._add_turn(turn_id, self._ears.commit())
             case ClearAudio():
@@ -125,37 +110,25 @@ class Session:
 
     def on_transcript(self, number: int, text: str, duration_s: float) -> None:
         """The words of a spoken part."""
-        item_id, index, part = self._writing.pop(number)
-        part.is_being_written = False
-        if not self._is_known(item_id, part):
+        done = self._scribe.finish(number)
+        if not self._is_known(done):
             return
-        part.transcript = text
+        done.part.transcript = text
         if self._abilities.hears_by_writing:
-            part.samples = None
+            done.part.samples = None
         if self._config.transcription is not None:
-            self._say(
-                {
-                    "type": "conversation.item.input_audio_transcription.completed",
-                    "item_id": item_id,
-                    "content_index": index,
-                    "transcript": text,
-                    "usage": {"type": "duration", "seconds": round(duration_s, 3)},
-                }
-            )
+            self._say(done.completed(text, duration_s))
         self._generate_if_ready()
 
     def on_transcript_failed(self, number: int, error: AntiphonError) -> None:
         """A spoken part whose words nobody will know; a response that waits for them fails."""
-        item_id, index, part = self._writing.pop(number)
-        part.is_being_written = False
-        if not self._is_known(item_id, part):
+        done = self._scribe.finish(number)
+        if not self._is_known(done):
             return
         if self._config.transcription is not None:
-            kind = "conversation.item.input_audio_transcription.failed"
-            details = envelope(error)["error"]
-            self._say({"type": kind, "item_id": item_id, "content_index": index, "error": details})
+            self._say(done.failed(error))
         if self._abilities.hears_by_writing:
-            part.samples, part.transcript = None, ""
+            done.part.samples, done.part.transcript = None, ""
             if self._active is not None and not self._active.is_generating:
                 self._close(self._active.failed(error))
         self._generate_if_ready()
@@ -208,7 +181,7 @@ class Session:
     def _speech_stopped(self, end_ms: int, samples: Samples) -> None:
         self._say({"type": "input_audio_buffer.speech_stopped", "audio_end_ms": end_ms, "item_id": self._turn_id})
         try:
-            self._check_room_for_sound()
+            self._scribe.check_room()
             self._add_turn(self._turn_id, samples)
             if self._config.turns is not None and self._config.turns.create_response:
                 self._create_response(ResponsePatch())
@@ -248,34 +221,20 @@ class Session:
         if not sounds:
             return
         self.check_hears()
-        self._check_room_for_sound(sum(1 for other in before for _ in other.heard()))
+        self._scribe.check_room(sum(1 for other in before for _ in other.heard()))
         for samples in sounds:
             self._ears.check_length(samples)
 
-    def _check_room_for_sound(self, num_more: int = 0) -> None:
-        """OverloadedError if so much sound waits to be written down that more would only pile up, deleted or not."""
-        num_waiting = len(self._writing) + num_more
-        num_samples = sum(len(each.part.samples) for each in self._writing.values() if each.part.samples is not None)
-        if num_waiting >= _MAX_BEING_WRITTEN or num_samples >= _MAX_SAMPLES_BEING_WRITTEN:
-            raise OverloadedError(f"{num_waiting} spoken turns are not written down yet; wait for some of them")
-
     def _write_down(self, item: Item) -> None:
         """Have the words of its spoken parts found, where the client or the model wants them."""
-        wanted = self._abilities.hears_by_writing or (self._abilities.writes and self._config.transcription is not None)
         options = self._config.transcription
-        for index, part in enumerate(item.parts):
-            if wanted and isinstance(part, Heard) and part.samples is not None and part.transcript is None:
-                part.is_being_written = True
-                self._num_written += 1
-                self._writing[self._num_written] = _BeingWritten(item.id, index, part)
-                language, prompt = (options.language, options.prompt) if options is not None else ("", "")
-                speech = TranscriptionInput(part.samples, language, prompt)
-                self._effects.append(WriteDown(self._num_written, item.id, speech))
+        if self._abilities.hears_by_writing or (self._abilities.writes and options is not None):
+            self._effects += self._scribe.begin(item, options)
 
-    def _is_known(self, item_id: str, part: Heard) -> bool:
+    def _is_known(self, done: PartWritten) -> bool:
         """False if its item was deleted; another one may have its id by now."""
-        item = self._find(item_id)
-        return item is not None and any(each is part for each in item.parts)
+        item = self._find(done.item_id)
+        return item is not None and any(each is done.part for each in item.parts)
 
     def _find(self, item_id: str) -> Item | None:
         mine = self._active.request.items if self._active is not None and self._active.request.items else ()
@@ -341,13 +300,8 @@ class Session:
             return
         response.is_generating = True
         config = request.config
-        sampling = SamplingParams()
-        if config.max_output_tokens is not None:
-            sampling = replace(sampling, max_tokens=config.max_output_tokens)
-        if config.temperature is not None:
-            sampling = replace(sampling, temperature=config.temperature)
-        messages = chat_messages(items, config.instructions)
-        chat = ChatInput(messages, sampling, config.speaks, config.voice if config.speaks else "", config.speed)
+        messages, voice = chat_messages(items, config.instructions), config.voice if config.speaks else ""
+        chat = ChatInput(messages, config.sampling, config.speaks, voice, config.speed)
         self._effects.append(Generate(response.id, chat))
 
     def _begin(self, response: Response) -> None:

@@ -7,8 +7,11 @@ Does not know: events, audio, models.
 from dataclasses import asdict, dataclass, replace
 from typing import TypeVar
 
+from msgspec import structs
+
 from antiphon.config.pipeline import Modality, PipelineSpec
 from antiphon.errors import InvalidRequestError, UnsupportedModalityError
+from antiphon.messages.params import SamplingParams
 from antiphon.server.realtime.schema import ResponsePatch, SessionPatch, TranscriptionPatch, TurnPatch
 from antiphon.server.realtime.wire_audio import WireFormat
 
@@ -149,6 +152,12 @@ class SessionConfig:
     def modalities(self) -> list[str]:
         """`output_modalities`: speech always has its transcript."""
         return ["audio"] if self.speaks else ["text"]
+
+    @property
+    def sampling(self) -> SamplingParams:
+        """What was set over the runtime's defaults."""
+        given = {"max_tokens": self.max_output_tokens, "temperature": self.temperature}
+        return structs.replace(SamplingParams(), **{name: value for name, value in given.items() if value is not None})
 
     def output_json(self) -> Json:
         """`audio.output` of a response."""
