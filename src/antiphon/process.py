@@ -36,11 +36,12 @@ def die_with_parent() -> None:
 
 
 def keep_freed_memory() -> None:
-    """Have malloc keep up to 256 MiB of what was freed for the next step, instead of giving it back to the kernel.
+    """Have glibc's malloc keep up to 256 MiB of what was freed, instead of giving it back to the kernel.
 
     Rows are made anew in every step; without this, each page of them costs a fault, which is dearer than copying it.
+    Arrays of more than 32 MiB, the most that glibc lets one set, go back as before. Other libcs: nothing changes.
     """
-    with suppress(AttributeError):  # a libc that has no such setting
+    with suppress(AttributeError):  # no mallopt
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_M_MMAP_THRESHOLD, 32 << 20)
         mallopt(_M_TRIM_THRESHOLD, 256 << 20)

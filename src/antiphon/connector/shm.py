@@ -115,7 +115,7 @@ class ShmConnector:
                 return chunk
 
     def release(self, chunk: Chunk) -> None:
-        """Queue the credit; it leaves with `flush`."""
+        """Queue the credit; it leaves with `flush`, or when there is much of it."""
         outgoing = self._outgoing.get(chunk.reply_address)
         if chunk.lease and outgoing is not None:  # None: its producer was forgotten
             outgoing.leases.append(chunk.lease)

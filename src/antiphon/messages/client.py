@@ -177,18 +177,18 @@ def joined(outputs: list[ClientOutput]) -> list[ClientOutput]:
     """The same outputs of one request, with text deltas in a row as one, and token deltas in a row as one."""
     if len(outputs) == 1:
         return outputs
-    joined: list[ClientOutput] = []
+    fewer: list[ClientOutput] = []
     for kind, group in groupby(outputs, type):
         if kind is TextDelta:
             texts = [each for each in group if isinstance(each, TextDelta)]
             logprobs = tuple(chain.from_iterable([each.logprobs for each in texts]))
-            joined.append(TextDelta("".join([each.text for each in texts]), logprobs))
+            fewer.append(TextDelta("".join([each.text for each in texts]), logprobs))
         elif kind is TokenDelta:
             deltas = [each.token_ids for each in group if isinstance(each, TokenDelta)]
-            joined.append(TokenDelta(list(chain.from_iterable(deltas))))
+            fewer.append(TokenDelta(list(chain.from_iterable(deltas))))
         else:
-            joined += group
-    return joined
+            fewer += group
+    return fewer
 
 
 def types_of(kinds: frozenset[ClientKind]) -> frozenset[type[ClientData]]:

@@ -1,7 +1,7 @@
 """The inter-stage lane: chunks of rows from one stage's replica to the next.
 
-In: arrays that a model handed off. Out: a ChunkHeader, descriptors, and raw buffers beside it.
-Does not know: what the rows mean, or how a connector moves the buffers.
+In: which arrays a model hands off. Out: a ChunkForm for a request and edge, a ChunkHeader for each chunk of it.
+Does not know: what the rows mean, or how a connector moves the arrays' bytes.
 """
 
 from enum import IntFlag

@@ -69,7 +69,7 @@ class Admission:
         return displaced
 
     def resubmit(self, request: SubmitRequest) -> None:
-        """Queue a request that has lost its place through no fault of its own, before all others."""
+        """Queue a request that has lost its place through no fault of its own, before all that have not."""
         self._queue.put_first(request)
 
     def admit_next(self) -> SubmitRequest | None:

@@ -37,9 +37,8 @@ class FairQueue:
         self._clients[request.request_id] = request.client
 
     def put_first(self, request: SubmitRequest) -> None:
-        """Before all others, whoever's turn it is."""
+        """Before all others, whoever's turn it is, but behind those that were put first earlier."""
         self._first[request.request_id] = request
-        self._first.move_to_end(request.request_id, last=False)
 
     def pop(self) -> SubmitRequest:
         """Take the request whose turn it is; its client has the last turn from now on. KeyError if there is none."""

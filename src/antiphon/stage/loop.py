@@ -39,6 +39,7 @@ _IDLE_WAIT_S = 0.2
 _TURN_S = 0.001
 """Steps that are shorter share a turn: what they make leaves together, and between them nobody looks at sockets."""
 _LOOK_S = 0.02
+"""How often deadlines are looked at."""
 
 
 @dataclass

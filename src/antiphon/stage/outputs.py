@@ -63,10 +63,10 @@ class OutputRouter:
         self._plans = plans
         self._connector = connector
         self._outlet = outlet
+        self._deadlines_s = deadlines_s
         self._routes: dict[str, _Route] = {}
         self._unsent: dict[str, _Route] = {}
         """Those with rows or an end that are not sent: the others have nothing to flush."""
-        self._deadlines_s = deadlines_s
         self._unsaid: dict[str, _Route] = {}
         """Those with something for the client that is not sent."""
         self._meter = OutputMeter(tuple(plans))

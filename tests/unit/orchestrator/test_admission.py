@@ -197,8 +197,9 @@ def test_no_place_is_taken_from_a_request_that_is_started_again() -> None:
         admission.resubmit(each)
     with pytest.raises(OverloadedError):
         admission.submit(request("b1", client="b"))
-    admission.released()
-    assert admitted(admission) == ["a2"]
+    for expected in ("a1", "a2"):  # in the order in which they lost their places
+        admission.released()
+        assert admitted(admission) == [expected]
 
 
 @settings(max_examples=200, deadline=None)
