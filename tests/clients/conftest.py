@@ -1,14 +1,11 @@
-"""One `voice` server for all clients."""
-
-from collections.abc import Iterator
+"""The server that all clients talk to."""
 
 import pytest
 
-from tests.process.conftest import Server, start_server
+from tests.process.conftest import Server
 
 
-@pytest.fixture(scope="package")
-def server() -> Iterator[Server]:
-    server = start_server("voice")
-    yield server
-    assert server.stop() == 0, "the server did not stop cleanly"
+@pytest.fixture(scope="session")
+def server(voice_server: Server) -> Server:
+    """The tests' one `voice` server."""
+    return voice_server

@@ -1,4 +1,4 @@
-"""Real servers for tests: `antiphon serve` in a process of its own, one for the whole session."""
+"""Real servers for tests: `antiphon serve` in a process of its own."""
 
 import os
 import re
@@ -71,20 +71,3 @@ def runtime_dir() -> Iterator[Path]:
         patch.setenv("ANTIPHON_RUNTIME_DIR", str(path))
         yield path
         shutil.rmtree(path)
-
-
-@pytest.fixture(scope="session")
-def voice_server() -> Iterator[Server]:
-    """The `voice` pipeline with every default."""
-    server = start_server("voice")
-    yield server
-    assert server.stop() == 0, "the server did not stop cleanly"
-
-
-@pytest.fixture(scope="session")
-def sim_voice_server() -> Iterator[Server]:
-    """The `sim-voice` pipeline, for texts up to 300,000 characters (38 MB of audio) and clients that read every 1 s."""
-    settings = ("server.client_read_deadline_s=1.0", "server.max_text_chars=300000")
-    server = start_server("sim-voice", *(word for setting in settings for word in ("--set", setting)))
-    yield server
-    assert server.stop() == 0, "the server did not stop cleanly"

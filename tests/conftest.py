@@ -1,0 +1,24 @@
+"""Servers with nothing unusual about them, started once for all tests that want one."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.process.conftest import Server, start_server
+
+
+@pytest.fixture(scope="session")
+def voice_server() -> Iterator[Server]:
+    """The `voice` pipeline with every default."""
+    server = start_server("voice")
+    yield server
+    assert server.stop() == 0, "the server did not stop cleanly"
+
+
+@pytest.fixture(scope="session")
+def sim_voice_server() -> Iterator[Server]:
+    """The `sim-voice` pipeline, for texts up to 300,000 characters (38 MB of audio) and clients that read every 1 s."""
+    settings = ("server.client_read_deadline_s=1.0", "server.max_text_chars=300000")
+    server = start_server("sim-voice", *(word for setting in settings for word in ("--set", setting)))
+    yield server
+    assert server.stop() == 0, "the server did not stop cleanly"
