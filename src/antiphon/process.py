@@ -39,7 +39,7 @@ def keep_freed_memory() -> None:
     """Have glibc's malloc keep up to 256 MiB of what was freed, instead of giving it back to the kernel.
 
     Rows are made anew in every step; without this, each page of them costs a fault, which is dearer than copying it.
-    Arrays of more than 32 MiB, the most that glibc lets one set, go back as before. Other libcs: nothing changes.
+    Arrays of more than 32 MiB, the most that older glibcs let one set, go back as before. Other libcs: nothing changes.
     """
     with suppress(AttributeError):  # no mallopt
         mallopt = ctypes.CDLL(None).mallopt

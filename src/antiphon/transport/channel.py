@@ -26,7 +26,7 @@ __all__ = ["ChannelFullError", "Frame", "FrameInlet", "GatheringOutlet", "Inlet"
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 _MAX_QUEUED = 100_000
-_READ_BYTES = 64 * 1024
+_READ_BYTES, _MAX_READ_BYTES = 64 * 1024, 1024 * 1024  # the second is more than a Unix socket's buffers hold
 _ACCEPT_PAUSE_S = 0.1
 _LINGER_S = 0.5
 _LINGER_STEP_S = 0.002
@@ -134,7 +134,7 @@ class FrameInlet:
     def _read(self, fd: int, received: list[list[bytes]]) -> None:
         peer, reader = self._peers[fd]
         try:
-            data = peer.recv(max(_READ_BYTES, reader.num_wanted))
+            data = peer.recv(min(max(_READ_BYTES, reader.num_wanted), _MAX_READ_BYTES))
             reader.feed(data, received)
         except BlockingIOError:
             return
