@@ -1,7 +1,10 @@
-"""What a child says when it cannot start: one line, and what to install."""
+"""What a child says when it cannot start: one line, and what to install. What its malloc keeps."""
 
 import json
 import os
+import platform
+import subprocess
+import sys
 
 import pytest
 
@@ -50,3 +53,31 @@ def test_only_an_error_that_was_not_meant_leaves_a_traceback_in_the_log(capsys: 
     assert capsys.readouterr().err == ""
     said(RuntimeError("a surprise"))
     assert "Traceback" in capsys.readouterr().err
+
+
+FAULTS_OF_STEPS = """
+import resource
+import numpy as np
+from antiphon.process import keep_freed_memory
+
+def step():
+    rows = [np.ones(16 << 20, np.uint8) for _ in range(4)]
+
+def num_faults():
+    step()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    step()
+    step()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+usual = num_faults()
+keep_freed_memory()
+print(usual, num_faults())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another malloc")
+def test_what_a_step_frees_is_there_for_the_next_one_without_a_fault() -> None:
+    answer = subprocess.run([sys.executable, "-c", FAULTS_OF_STEPS], capture_output=True, text=True, check=True)
+    usual, kept = map(int, answer.stdout.split())
+    assert kept < usual / 4
