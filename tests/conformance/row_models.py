@@ -23,6 +23,7 @@ from antiphon.config.pipeline import (
     StageSpec,
     TaskSpec,
 )
+from antiphon.config.pipeline_check import check_pipeline
 from antiphon.errors import StageError
 from antiphon.messages.client import AudioChunk, ClientData, TextDelta
 from antiphon.messages.params import RequestParams
@@ -63,7 +64,7 @@ def pipeline(name: str, edges: tuple[tuple[str, str], ...], finals: dict[Modalit
     task = TaskSpec("chat", {Modality.TEXT: entry}, finals)
     specs = tuple(EdgeSpec(producer, consumer, ("row", "label")) for producer, consumer in edges)
     made = PipelineSpec(name, stages, specs, (task,), frontend="tests.conformance.row_models:RowFrontend")
-    made.validate()
+    check_pipeline(made)
     return made
 
 

@@ -1,22 +1,20 @@
 """What a model author writes: stages, edges, outputs and tasks of one pipeline.
 
-In: plain values. Out: a validated PipelineSpec and the Route of a request through it.
+In: plain values. Out: a PipelineSpec and the Route of a request through it.
 Does not know: replicas, devices, processes, or any model's code (names are import paths).
 """
 
 import math
-import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 
-from antiphon.errors import ConfigError, UnsupportedModalityError
+from antiphon.errors import UnsupportedModalityError
 from antiphon.ids import edge_name
 
 DTYPES = ("uint8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "bool")
 FLOATING = "floating"
 """As an OutputSpec's dtype: float32, float16 or bfloat16, whichever the weights of the stage have."""
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
 CLIENT = "client"
 """The producer's name of an entry edge, `client->talker`; no stage may have it."""
 
@@ -80,14 +78,6 @@ class ClientKind(StrEnum):
     AUDIO = "audio"
     IMAGE = "image"
     RAW = "raw"
-
-
-_KINDS_OF = {
-    Modality.TEXT: frozenset({ClientKind.TEXT, ClientKind.TOKENS}),
-    Modality.AUDIO: frozenset({ClientKind.AUDIO}),
-    Modality.IMAGE: frozenset({ClientKind.IMAGE}),
-    Modality.VIDEO: frozenset(),  # an input only
-}
 
 
 class StartWhen(StrEnum):
@@ -336,82 +326,22 @@ class PipelineSpec:
             )
         entry = next(stage for modality, stage in reversed(task.entries.items()) if modality in inputs)
         finals = tuple(stage for modality, stage in task.finals.items() if modality in outputs)
-        useful = self._closure({entry}, forward=True) & self._closure(set(finals), forward=False)
+        useful = self.downstream(entry) & self._upstream(set(finals))
         stages = tuple(stage.name for stage in self.stages if stage.name in useful)
         edges = tuple(e for e in self.edges if e.producer in useful and e.consumer in useful)
         return Route(task_name, entry, finals, stages, edges)
 
-    def _closure(self, names: set[str], *, forward: bool) -> set[str]:
-        reached = set(names)
-        steps = [(e.producer, e.consumer) if forward else (e.consumer, e.producer) for e in self.edges]
-        while more := {target for source, target in steps if source in reached} - reached:
-            reached |= more
-        return reached
+    def downstream(self, entry: str) -> set[str]:
+        """`entry`, and every stage that edges lead to from there."""
+        return _reached({entry}, [(edge.producer, edge.consumer) for edge in self.edges])
 
-    def validate(self) -> None:
-        """Raise ConfigError with every problem of the pipeline at once."""
-        problems = _duplicates("stage", [s.name for s in self.stages])
-        for stage in self.stages:
-            if not _NAME.fullmatch(stage.name) or stage.name == CLIENT:
-                problems.append(f"stage {stage.name!r}: a name is lower-case letters, digits and _, and not {CLIENT!r}")
-            if min(stage.max_num_seqs, stage.max_batch_size, stage.threads) < 1:
-                problems.append(f"stage {stage.name}: max_num_seqs, max_batch_size and threads are at least 1")
-            problems += _duplicates(f"stage {stage.name}, output", [o.key for o in stage.outputs])
-            problems += _duplicates(f"stage {stage.name}, option", [o.name for o in stage.options])
-            problems += [
-                f"stage {stage.name}, option {option.name!r}: {problem}"
-                for option in stage.options
-                if (problem := option.problem(option.default))
-            ]
-            for output in stage.outputs:
-                problems += output.problems(stage.name)
-        problems += _duplicates("edge", [e.name for e in self.edges])
-        for edge in self.edges:
-            problems += self._edge_problems(edge)
-        problems += _duplicates("task", [t.name for t in self.tasks])
-        for task in self.tasks:
-            problems += self._task_problems(task)
-        if problems:
-            raise ConfigError([f"pipeline {self.name}: {problem}" for problem in problems])
-
-    def _edge_problems(self, edge: EdgeSpec) -> list[str]:
-        order = [stage.name for stage in self.stages]
-        missing = [name for name in (edge.producer, edge.consumer) if name not in order]
-        if missing:
-            return [f"edge {edge.name}: there is no stage {name!r}" for name in missing]
-        problems = []
-        if any(rows is not None and rows < 1 for rows in (edge.chunk_plan.first_rows, edge.chunk_plan.rows)):
-            problems.append(f"edge {edge.name}: a chunk has at least 1 row; use WHOLE for one chunk at the end")
-        if order.index(edge.producer) >= order.index(edge.consumer):
-            problems.append(f"edge {edge.name}: list {edge.producer} before {edge.consumer}; edges go forward")
-        for key in edge.keys:
-            output = self.stage(edge.producer).output(key)
-            if output is None or output.lane is Lane.CLIENT:
-                problems.append(f"edge {edge.name}: {edge.producer} does not declare {key!r} for the hand-off lane")
-        return problems
-
-    def _task_problems(self, task: TaskSpec) -> list[str]:
-        names = {stage.name for stage in self.stages}
-        used = [*task.entries.values(), *task.finals.values()]
-        problems = [f"task {task.name}: there is no stage {name!r}" for name in used if name not in names]
-        if not task.entries or not task.finals:
-            problems.append(f"task {task.name}: name at least one entry and one final stage")
-        if problems:
-            return problems
-        for entry in task.entries.values():
-            reached = self._closure({entry}, forward=True)
-            problems += [
-                f"task {task.name}: no edges lead from {entry} to {final}"
-                for final in task.finals.values()
-                if final not in reached
-            ]
-        problems += [
-            f"task {task.name}: {final} gives {modality} but declares no such output on the client lane"
-            for modality, final in task.finals.items()
-            if not self.stage(final).client_kinds & _KINDS_OF[modality]
-        ]
-        return problems
+    def _upstream(self, finals: set[str]) -> set[str]:
+        return _reached(finals, [(edge.consumer, edge.producer) for edge in self.edges])
 
 
-def _duplicates(what: str, names: list[str]) -> list[str]:
-    return [f"{what} {name!r} is declared twice" for name in sorted({n for n in names if names.count(n) > 1})]
+def _reached(names: set[str], steps: list[tuple[str, str]]) -> set[str]:
+    """`names`, and all that steps lead to from there."""
+    reached = set(names)
+    while more := {target for source, target in steps if source in reached} - reached:
+        reached |= more
+    return reached

@@ -27,6 +27,7 @@ from antiphon.config.pipeline import (
     StageSpec,
     StartWhen,
 )
+from antiphon.config.pipeline_check import check_pipeline
 from antiphon.errors import ConfigError
 from antiphon.ids import edge_name
 
@@ -98,7 +99,7 @@ def resolve(
     reference: str, pipeline: PipelineSpec, *, deploy_file: str = "", settings: tuple[Setting, ...] = ()
 ) -> Deployment:
     """Merge and check; ConfigError lists every problem found."""
-    pipeline.validate()
+    check_pipeline(pipeline)
     problems: list[str] = []
     tree = _default_tree(pipeline)
     given = [*_read_file(deploy_file, problems), *settings]

@@ -3,6 +3,7 @@
 import pytest
 
 from antiphon.config.pipeline import EngineKind, OptionSpec, OptionValue, PipelineSpec, StageSpec
+from antiphon.config.pipeline_check import check_pipeline
 from antiphon.config.resolve import Deployment, change, parse_settings, resolve
 from antiphon.errors import ConfigError
 
@@ -70,5 +71,5 @@ def test_an_option_whose_own_default_is_wrong_is_a_problem_of_the_pipeline() -> 
     wrong = (OptionSpec("lane", "sideways", choices=("next",)), OptionSpec("rows", 0, least=1), OptionSpec("rows", 2))
     stage = StageSpec("maker", EngineKind.GENERATION, "nowhere:Maker", options=wrong)
     with pytest.raises(ConfigError) as raised:
-        PipelineSpec("mine", (stage,), (), (), "nowhere:Frontend").validate()
+        check_pipeline(PipelineSpec("mine", (stage,), (), (), "nowhere:Frontend"))
     assert len(raised.value.problems) == 3

@@ -19,6 +19,7 @@ from antiphon.config.pipeline import (
     StageSpec,
     TaskSpec,
 )
+from antiphon.config.pipeline_check import check_pipeline
 from antiphon.errors import ConfigError, UnsupportedModalityError
 from antiphon.models.voice.pipeline import PIPELINE as VOICE
 
@@ -43,7 +44,7 @@ SOUNDING = PipelineSpec(
 
 def problems_of(pipeline: PipelineSpec) -> tuple[str, ...]:
     with pytest.raises(ConfigError) as raised:
-        pipeline.validate()
+        check_pipeline(pipeline)
     return raised.value.problems
 
 
@@ -52,8 +53,8 @@ def route(task: str, inputs: set[Modality], outputs: set[Modality]) -> Route:
 
 
 def test_a_sound_pipeline_has_no_problems() -> None:
-    SOUNDING.validate()
-    VOICE.validate()
+    check_pipeline(SOUNDING)
+    check_pipeline(VOICE)
 
 
 def test_every_fault_is_reported_at_once() -> None:

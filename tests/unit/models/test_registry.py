@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from antiphon.config.pipeline_check import check_pipeline
 from antiphon.errors import ConfigError
 from antiphon.models.registry import BUILT_IN, load_attribute, load_pipeline
 from antiphon.models.voice.pipeline import PIPELINE as VOICE
@@ -32,7 +33,7 @@ def test_a_built_in_pipeline_is_found_by_its_name_and_by_its_module() -> None:
 
 @pytest.mark.parametrize("name", sorted(BUILT_IN))
 def test_every_built_in_pipeline_is_valid(name: str) -> None:
-    load_pipeline(name).validate()
+    check_pipeline(load_pipeline(name))
 
 
 def test_a_pipeline_in_a_file_is_found_with_its_classes(tmp_path: Path) -> None:

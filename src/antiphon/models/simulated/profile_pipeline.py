@@ -22,6 +22,7 @@ from antiphon.config.pipeline import (
     StartWhen,
     TaskSpec,
 )
+from antiphon.config.pipeline_check import check_pipeline
 from antiphon.models.simulated.profile import Generator, HandOff, Profile, StageProfile, array_of, load_profile
 
 CHECKS = ("sum", "header", "full")
@@ -45,7 +46,7 @@ def build(path: Path) -> PipelineSpec:
         frontend="antiphon.models.simulated.profile_frontend:ProfileFrontend",
         sample_rate=profile.sample_rate,
     )
-    spec.validate()
+    check_pipeline(spec)
     return spec
 
 

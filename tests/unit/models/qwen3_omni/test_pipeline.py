@@ -3,13 +3,14 @@
 import subprocess
 import sys
 
+from antiphon.config.pipeline_check import check_pipeline
 from antiphon.models.qwen3_omni.pipeline import PIPELINE
 from antiphon.models.registry import load_pipeline
 
 
 def test_the_pipeline_is_built_in_and_valid() -> None:
     assert load_pipeline("qwen3-omni") is PIPELINE
-    PIPELINE.validate()
+    check_pipeline(PIPELINE)
 
 
 def test_what_crosses_is_two_rows_one_layout_and_the_codes() -> None:

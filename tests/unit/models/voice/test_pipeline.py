@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 from antiphon.config.pipeline import ChunkPlan, ClientKind, Lane, StartWhen
+from antiphon.config.pipeline_check import check_pipeline
 from antiphon.models.registry import load_attribute
 from antiphon.models.voice.frontend import VoiceFrontend
 from antiphon.models.voice.pipeline import PARAMS_WIDTH, PIPELINE
@@ -25,7 +26,7 @@ def test_the_frontend_it_names_is_the_voice_frontend() -> None:
 
 
 def test_every_handed_off_key_is_declared_by_its_producer_and_every_client_key_by_its_kind() -> None:
-    PIPELINE.validate()
+    check_pipeline(PIPELINE)
     talker = PIPELINE.stage("talker")
     params = talker.output("params")
     assert params is not None and (params.dtype, params.row_shape) == ("float32", (PARAMS_WIDTH,))
