@@ -185,6 +185,7 @@ CHATS = (
     *(missing(CHAT_PATH, CHAT, field) for field in ("model", "messages")),
     chat("unknown model", "model", "model_not_found", 404, model="gpt-9"),
     chat("no messages", "messages", messages=[]),
+    chat("too many messages", "messages", messages=[{"role": "user", "content": "Hi."}] * 2_049),
     chat("messages that are a text", "messages", messages="Hi."),
     chat("message that is a text", "messages[0]", messages=["Hi."]),
     chat("message without a role", "messages[0].role", "missing_field", messages=[{"content": "Hi."}]),

@@ -163,7 +163,7 @@ class ChatRequest(UnservedOptions):
     """POST /v1/chat/completions."""
 
     model: str = Field(description="A name from GET /v1/models.")
-    messages: list[RequestMessage] = Field(min_length=1, description="The conversation so far.")
+    messages: list[RequestMessage] = Field(min_length=1, max_length=2048, description="The conversation so far.")
     modalities: list[Literal["text", "audio"]] = Field(
         default=["text"], min_length=1, description="`audio` asks for speech beside the text."
     )

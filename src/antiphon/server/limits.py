@@ -16,6 +16,9 @@ from antiphon.errors import RequestAbortedError, RequestError, RequestTimeoutErr
 from antiphon.server.http_errors import error_response
 
 _MIB = 1 << 20
+_MAX_COMMAS = 50_000
+"""Of a JSON body, beside those of the longest text: there is one for each value. To check values takes time, in which
+nothing else is served: 16 MiB of short messages took 20 s."""
 _OPENAI_NAMES = {
     "speech": ("tts-1", "tts-1-hd", "gpt-4o-mini-tts"),
     "chat": (
@@ -77,8 +80,10 @@ class ServerSettings:
 class _Body:
     """Owns the size and the clock of one body on its way in; `refusal` says why it is not taken, once it is not."""
 
-    def __init__(self, receive: Receive, settings: ServerSettings) -> None:
+    def __init__(self, receive: Receive, settings: ServerSettings, *, is_form: bool) -> None:
         self.refusal: RequestError | None = None
+        self._is_form = is_form
+        self._num_commas = 0
         self._receive = receive
         self._settings = settings
         self._ends_s = asyncio.get_running_loop().time() + settings.client_send_deadline_s
@@ -103,12 +108,16 @@ class _Body:
         return message
 
     def _take(self, message: Message) -> None:
-        self._num_bytes += len(message.get("body", b""))
+        data = message.get("body", b"")
+        self._num_bytes += len(data)
+        self._num_commas += 0 if self._is_form else data.count(b",")
         self._is_complete = not message.get("more_body", False)
         if message["type"] == "http.disconnect":
             self.refusal = RequestAbortedError(f"the client hung up after {self._num_bytes} bytes of the body")
         elif self._num_bytes > self._settings.max_body_bytes:
             self.refusal = _too_large(self._settings)
+        elif self._num_commas > _MAX_COMMAS + self._settings.max_text_chars:
+            self.refusal = RequestTooLargeError(f"the body has over {_MAX_COMMAS} values; send fewer messages or parts")
 
     def _too_slow(self) -> str:
         return (
@@ -120,8 +129,9 @@ class _Body:
 class BodyLimit:
     """ASGI middleware: a body over `max_body_bytes` gets a 413, one that takes over `client_send_deadline_s` a 408.
 
-    Nothing over the limit is kept. The rest of a refused body is read and dropped for a short while, so that a
-    client that is still sending gets to read the answer instead of a broken connection.
+    Also JSON of more values than any request needs gets a 413. Nothing over the limit is kept. The rest of a refused
+    body is read and dropped for a short while, so that a client that is still sending gets to read the answer instead
+    of a broken connection.
     """
 
     _MAX_DROPPED_BYTES = 512 * _MIB
@@ -136,7 +146,7 @@ class BodyLimit:
             return await self._app(scope, receive, send)
         if _content_length(scope) > self._settings.max_body_bytes:
             return await self._refuse(_too_large(self._settings), receive, send)
-        body = _Body(receive, self._settings)
+        body = _Body(receive, self._settings, is_form=_is_form(scope))
 
         async def guarded_send(message: Message) -> None:
             if body.refusal is None:  # else the answer is the one below, not what the app made of it
@@ -179,6 +189,10 @@ def _too_large(settings: ServerSettings) -> RequestTooLargeError:
         f"the body is larger than the limit of {settings.max_body_bytes} bytes; "
         "send less at once or raise server.max_body_mib"
     )
+
+
+def _is_form(scope: Scope) -> bool:
+    return any(name == b"content-type" and value.lower().startswith(b"multipart/") for name, value in scope["headers"])
 
 
 def _content_length(scope: Scope) -> int:

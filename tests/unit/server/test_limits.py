@@ -36,6 +36,22 @@ async def test_a_body_of_unknown_size_is_refused_when_it_has_grown_over_the_limi
     assert exchange.complete
 
 
+@pytest.mark.parametrize(
+    ("content_type", "num_commas", "is_refused"),
+    [
+        (b"application/json", 75_000, True),
+        (b"application/json", 65_000, False),
+        (b"Multipart/form-data", 75_000, False),
+    ],
+)
+async def test_json_of_too_many_values_is_refused_before_they_are_looked_at(app, content_type, num_commas, is_refused):
+    chunks = [b"," * (num_commas // 10)] * 10
+    exchange = RawExchange(app, PATH, body_chunks=chunks, headers=[(b"content-type", content_type)])
+    await exchange.run()
+    assert (exchange.status == 413) == is_refused and exchange.status < 500
+    assert (b"values" in exchange.body_sent) == is_refused
+
+
 async def test_the_rest_of_a_refused_body_is_read_so_that_the_client_gets_the_answer(app):
     exchange = RawExchange(app, PATH, body_chunks=[b"x" * 10_000] * 50, headers=[JSON, (b"content-length", b"500000")])
     await exchange.run()
