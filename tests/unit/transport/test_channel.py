@@ -3,6 +3,7 @@
 import os
 import resource
 import signal
+import socket
 import threading
 import time
 from pathlib import Path
@@ -13,6 +14,7 @@ from antiphon.messages import codec
 from antiphon.messages.control import AbortRequest
 from antiphon.transport.address import RunDirectory
 from antiphon.transport.channel import ChannelFullError, FrameInlet, GatheringOutlet, Inlet, Outlet, Poller
+from antiphon.transport.framing import packed
 
 MESSAGE = AbortRequest("req-1", "x" * 60_000)
 PATIENCE_S = 20.0
@@ -123,6 +125,33 @@ def test_a_peer_that_was_forgotten_and_one_that_has_ended_hold_up_nobody(tmp_pat
     assert receive(gone, 1) == [[b"to the next one there"]]
     for each in (outlet, gone, here):
         each.close()
+
+
+def test_a_message_cut_off_by_the_end_of_its_reader_is_lost_and_the_next_ones_are_whole(tmp_path: Path) -> None:
+    inlet, outlet = FrameInlet(f"ipc://{tmp_path}/cut"), Outlet()
+    inlet.startup()
+    outlet.send_frames(inlet.address, [b"x" * (3 << 20)])
+    outlet.send_frames(inlet.address, [b"behind it"])
+    assert inlet.receive() == [], "a part of the first has arrived"
+    inlet.close()
+    inlet.startup()
+    outlet.send_frames(inlet.address, [b"after"])
+    assert receive(inlet, 2) == [[b"behind it"], [b"after"]]
+    outlet.close()
+    inlet.close()
+
+
+def test_a_peer_that_ends_in_the_middle_of_a_message_is_forgotten_and_others_are_heard(tmp_path: Path) -> None:
+    inlet, good = FrameInlet(f"ipc://{tmp_path}/halved"), Outlet()
+    inlet.startup()
+    with socket.socket(socket.AF_UNIX) as bad:
+        bad.connect(f"{tmp_path}/halved")
+        bad.sendall(packed([b"whole"]) + packed([b"x" * 100])[:50])
+        assert receive(inlet, 1) == [[b"whole"]]
+    good.send_frames(inlet.address, [b"hello"])
+    assert receive(inlet, 1) == [[b"hello"]]
+    good.close()
+    inlet.close()
 
 
 def test_a_gathering_outlet_sends_when_it_is_flushed_and_keeps_the_order(tmp_path: Path) -> None:
