@@ -20,7 +20,7 @@ from antiphon.config.pipeline import EngineKind, Modality, PipelineSpec, StageSp
 from antiphon.messages.client import AudioChunk, OutputEnd, TextDelta
 from antiphon.server.app import create_app
 from antiphon.server.drain import Drain
-from antiphon.server.limits import ServerSettings
+from antiphon.server.settings import ServerSettings
 from tests.process.conftest import Server, eventually
 from tests.process.page_browser import Browser, chromium, require_browser
 from tests.unit.server.conftest import ScriptedClient

@@ -92,7 +92,7 @@ class Choice(BaseModel):
     index: int = Field(description="Its number, from 0.")
     message: AnswerMessage = Field(description="The answer.")
     logprobs: ChoiceLogprobs | None = Field(description="Log probabilities, if they were asked for.")
-    finish_reason: str = Field(description="Why it ended: `stop`, `length`, ...")
+    finish_reason: str = Field(description="Why it ended: `stop`, `length` or `tool_calls`.")
 
 
 class ChatCompletion(BaseModel):

@@ -20,13 +20,14 @@ from antiphon.server.drain import Drain, DrainGate
 from antiphon.server.edge import RequestEdge
 from antiphon.server.health import health_router
 from antiphon.server.http_errors import on_http_exception, on_validation_error
-from antiphon.server.limits import BodyLimit, ServerSettings
+from antiphon.server.limits import BodyLimit
 from antiphon.server.metrics import HttpMetrics, metrics_router
 from antiphon.server.models import ModelCatalogue, models_router
 from antiphon.server.openapi import DescribedApp
 from antiphon.server.outcomes import OutcomeLog
 from antiphon.server.page.routes import page_router
 from antiphon.server.realtime.route import realtime_router
+from antiphon.server.settings import ServerSettings
 from antiphon.server.speech import speech_router
 from antiphon.server.speech_stream import speech_stream_router
 from antiphon.server.transcription import transcription_router

@@ -18,8 +18,8 @@ from antiphon.server.audio_decode import decode_audio
 from antiphon.server.chat_schema import ChatRequest, ContentPart, DataUrl, InputAudio, RequestMessage
 from antiphon.server.data_url import base64_bytes, data_url_bytes, is_data_url
 from antiphon.server.json_schema import check_schema
-from antiphon.server.limits import ServerSettings
 from antiphon.server.media_decode import VideoLimits, decode_picture, decode_video
+from antiphon.server.settings import ServerSettings
 
 _Field = TypeVar("_Field", InputAudio, DataUrl)
 _MODALITY = {"input_audio": Modality.AUDIO, "image_url": Modality.IMAGE, "video_url": Modality.VIDEO}

@@ -16,8 +16,8 @@ from uvicorn.server import ServerState
 from antiphon.errors import InvalidRequestError
 from antiphon.ids import new_request_id
 from antiphon.server.http_errors import error_response
-from antiphon.server.limits import ServerSettings
 from antiphon.server.read_clock import ReadClock, reset
+from antiphon.server.settings import ServerSettings
 from antiphon.server.socket_connection import PING_S, SocketConnection
 
 _log = logging.getLogger(__name__)

@@ -6,9 +6,9 @@ In: the parts, once, at start. Out: one frozen value. Does not know: routes or r
 from dataclasses import dataclass
 
 from antiphon.client.engine_client import EngineClient
-from antiphon.server.limits import ServerSettings
 from antiphon.server.models import ModelCatalogue
 from antiphon.server.outcomes import OutcomeLog
+from antiphon.server.settings import ServerSettings
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from antiphon.process import ChildProcess
 from antiphon.server.app import create_app
 from antiphon.server.connection import ConnectionConfig
 from antiphon.server.drain import Drain
-from antiphon.server.limits import ServerSettings
+from antiphon.server.settings import ServerSettings
 
 _FLUSH_S = 2
 """How long the last bytes of finished responses have to leave."""

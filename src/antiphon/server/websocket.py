@@ -17,7 +17,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from antiphon.errors import AntiphonError, InvalidRequestError, RequestAbortedError, RequestTimeoutError
 from antiphon.server.http_errors import invalid_request
-from antiphon.server.limits import ServerSettings
+from antiphon.server.settings import ServerSettings
 from antiphon.server.socket_answer import error_event
 
 _encode = msgspec.json.Encoder().encode

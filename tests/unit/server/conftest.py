@@ -24,7 +24,7 @@ from antiphon.monitor.trace import NoTrace, Trace
 from antiphon.server.app import create_app
 from antiphon.server.connection import ConnectionConfig
 from antiphon.server.drain import Drain
-from antiphon.server.limits import ServerSettings
+from antiphon.server.settings import ServerSettings
 
 SAMPLE_RATE = 24_000
 KERNEL_BYTES = 4096

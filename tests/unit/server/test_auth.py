@@ -10,7 +10,7 @@ import pytest
 from antiphon.errors import UnauthorizedError
 from antiphon.server.app import create_app
 from antiphon.server.auth import KeyRing
-from antiphon.server.limits import ServerSettings
+from antiphon.server.settings import ServerSettings
 from tests.unit.server.conftest import RawExchange, audio, end
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,7 @@ from antiphon.errors import ConfigError
 from antiphon.messages.control import AdmissionNews
 from antiphon.server.app import create_app
 from antiphon.server.callers import Callers
-from antiphon.server.limits import ServerSettings
+from antiphon.server.settings import ServerSettings
 from tests.unit.server.conftest import RawExchange, audio, end
 
 SPEECH = {"model": "voice", "input": "Hi.", "response_format": "pcm"}

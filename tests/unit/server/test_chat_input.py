@@ -11,7 +11,7 @@ from antiphon.errors import RequestError
 from antiphon.messages.tasks import ChatInput, Picture, Sound, Video
 from antiphon.server.chat_input import chat_input
 from antiphon.server.chat_schema import ChatRequest
-from antiphon.server.limits import ServerSettings
+from antiphon.server.settings import ServerSettings
 from tests.unit.server.media_files import picture, png_header, video, wav
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (20, 30, 3), np.uint8)

@@ -12,7 +12,7 @@ import uvicorn
 
 from antiphon.server.app import create_app
 from antiphon.server.drain import Drain
-from antiphon.server.limits import ServerSettings
+from antiphon.server.settings import ServerSettings
 from tests.unit.server.conftest import KERNEL_BYTES, ScriptedClient, audio, end, eventually, listening, text
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from antiphon.server.app import create_app
-from antiphon.server.limits import ServerSettings
+from antiphon.server.settings import ServerSettings
 from tests.unit.server.conftest import audio, end
 
 pytestmark = pytest.mark.anyio

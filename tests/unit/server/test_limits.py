@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from antiphon.config.deploy import ServerDeploy
-from antiphon.server.limits import ServerSettings
+from antiphon.server.settings import ServerSettings
 from tests.unit.server.conftest import PIPELINE, RawExchange
 
 pytestmark = pytest.mark.anyio

@@ -17,7 +17,7 @@ from antiphon.messages.client import AudioChunk, OutputEnd, Usage
 from antiphon.messages.tasks import SpeechInput
 from antiphon.server.app import create_app
 from antiphon.server.drain import Drain
-from antiphon.server.limits import ServerSettings
+from antiphon.server.settings import ServerSettings
 from tests.unit.server.conftest import SAMPLE_RATE, ScriptedClient, audio, end, eventually, listening, tone
 
 pytestmark = pytest.mark.anyio

@@ -20,8 +20,8 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from antiphon.errors import InvalidRequestError, OverloadedError, StageError
 from antiphon.server.drain import Drain, DrainGate
 from antiphon.server.edge import RequestEdge
-from antiphon.server.limits import ServerSettings
 from antiphon.server.metrics import HttpMetrics
+from antiphon.server.settings import ServerSettings
 from antiphon.server.websocket import ClientEvent, event_socket
 from tests.unit.server.conftest import KERNEL_BYTES, eventually, listening
 

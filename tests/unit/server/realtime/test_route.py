@@ -18,7 +18,7 @@ from antiphon.messages.client import Segment, Usage
 from antiphon.messages.tasks import ChatInput, TaskInput, TranscriptionInput
 from antiphon.server.app import create_app
 from antiphon.server.drain import Drain
-from antiphon.server.limits import ServerSettings
+from antiphon.server.settings import ServerSettings
 from tests.unit.server.conftest import PIPELINE, ScriptedClient, audio, end, eventually, listening, text
 from tests.unit.server.realtime.talking import pcm, written
 
