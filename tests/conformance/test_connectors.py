@@ -223,7 +223,7 @@ def test_a_chunk_of_max_chunk_bytes_passes_and_a_larger_one_fails_only_itself(ma
     largest = np.random.default_rng(1).integers(0, 256, producer.max_chunk_bytes, np.uint8)
     assert put(producer, consumer, {"hidden": largest})
     np.testing.assert_array_equal(receive(consumer).arrays["hidden"], largest)
-    with pytest.raises(StageError, match=r"chunk 3 of req-1 on thinker->talker .*raise arena_bytes"):
+    with pytest.raises(StageError, match=r"chunk 3 of req-1 on thinker->talker .*raise connector.arena_mib"):
         put(producer, consumer, rows(producer.max_chunk_bytes + 1), seq=3)
     assert producer.num_held("req-1") == 1
     assert put(producer, consumer, rows(5))

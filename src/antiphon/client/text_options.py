@@ -11,11 +11,6 @@ from antiphon.config.pipeline import Modality, PipelineSpec, TextOption
 from antiphon.errors import InvalidRequestError, UnsupportedOptionError
 from antiphon.messages.tasks import ChatInput
 
-_WHO = {
-    TextOption.TOOLS: "hf-text does, and voice with stages.thinker.engine=autoregressive",
-    TextOption.JSON: "voice does, on its llama_cpp engine",
-}
-
 
 class TextOptions:
     """Knows which options the stage that ends a chat's text honours, on the engine that the operator chose."""
@@ -23,6 +18,8 @@ class TextOptions:
     def __init__(self, pipeline: PipelineSpec, config: DeployConfig) -> None:
         self._stage = ""
         self._honoured: frozenset[TextOption] = frozenset()
+        self._settings: dict[TextOption, str] = {}
+        """With which the stage honours an option."""
         for task in pipeline.tasks:
             if task.name == "chat" and Modality.TEXT in task.finals:
                 spec = pipeline.stage(task.text_stage)
@@ -30,6 +27,11 @@ class TextOptions:
                 engine = deploy.engine or spec.engine
                 self._stage = f"{pipeline.name}'s {spec.name}"
                 self._honoured = spec.text_options.get(engine, frozenset())
+                self._settings = {
+                    option: f"stages.{spec.name}.engine={other}"
+                    for other, options in spec.text_options.items()
+                    for option in options
+                }
 
     def check(self, chat: ChatInput) -> None:
         """Raise for the first option that is asked for and not honoured."""
@@ -40,7 +42,7 @@ class TextOptions:
                 honoured = ", ".join(sorted(self._honoured)) or "none of its kind"
                 raise UnsupportedOptionError(
                     f"`{param}`: {self._stage} cannot do {option}, only {honoured}"
-                    + (f"; {_WHO[option]}" if option in _WHO else ""),
+                    + (f"; with {self._settings[option]} it can" if option in self._settings else ""),
                     param=param,
                 )
 

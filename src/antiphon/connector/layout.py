@@ -105,7 +105,8 @@ class Layout:
                 raise chunk_error(header, _mismatch(field, array))
         size = self.payload_bytes(header.rows)
         if size > max_chunk_bytes:
-            raise chunk_error(header, f"{size} bytes are over the {max_chunk_bytes} of one chunk; raise arena_bytes")
+            too_large = f"{size} bytes are over the {max_chunk_bytes} of one chunk; raise connector.arena_mib"
+            raise chunk_error(header, too_large)
 
     def write(
         self, num_rows: int, rows: Collection[Arrays], whole: Arrays, target: bytearray | mmap.mmap, start: int

@@ -54,6 +54,17 @@ def test_what_the_stage_does_not_declare_on_its_engine_is_refused(
     assert refused(pipeline, *settings) == expected
 
 
+@pytest.mark.parametrize(
+    ("engine", "param", "other"),
+    [("llama_cpp", "tools", "autoregressive"), ("autoregressive", "response_format", "llama_cpp")],
+)
+def test_the_error_says_with_which_engine_the_stage_could(engine: str, param: str, other: str) -> None:
+    spec = load_pipeline("voice")
+    config = resolve("voice", spec, settings=parse_settings((f"stages.thinker.engine={engine}",))).config
+    with pytest.raises(UnsupportedOptionError, match=f"; with stages.thinker.engine={other} it can$"):
+        TextOptions(spec, config).check(ASKED[param])
+
+
 def test_an_answer_in_json_cannot_go_on_behind_the_json() -> None:
     spec = load_pipeline("voice")
     options = TextOptions(spec, resolve("voice", spec).config)
