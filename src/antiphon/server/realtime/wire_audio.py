@@ -11,6 +11,8 @@ import numpy as np
 import soxr
 
 from antiphon.messages.client import AudioChunk
+from antiphon.server.audio_encode import SampleCutter
+from antiphon.server.resample import Resampler
 
 HEARING_RATE = 16_000
 _FULL_SCALE = 32_768.0
@@ -37,7 +39,7 @@ class WireInput:
 
     def __init__(self, format: WireFormat) -> None:
         self._format = format
-        self._rest = b""
+        self._cutter = SampleCutter()
         self._resampler = soxr.ResampleStream(format.rate, HEARING_RATE, 1, dtype="float32", quality="HQ")
 
     def decode(self, data: bytes, *, last: bool = False) -> Samples:
@@ -47,14 +49,11 @@ class WireInput:
         return clipped
 
     def _samples(self, data: bytes) -> Samples:
-        if self._format is not WireFormat.PCM:
-            return _g711_levels(self._format)[np.frombuffer(data, np.uint8)].astype(np.float32) / np.float32(
-                _FULL_SCALE
-            )
-        joined = self._rest + data
-        end = len(joined) - len(joined) % 2
-        self._rest = joined[end:]
-        return np.frombuffer(joined[:end], "<i2").astype(np.float32) / np.float32(_FULL_SCALE)
+        if self._format is WireFormat.PCM:
+            steps = np.frombuffer(self._cutter.cut(data), "<i2")
+        else:
+            steps = _g711_levels(self._format)[np.frombuffer(data, np.uint8)]
+        return steps.astype(np.float32) / np.float32(_FULL_SCALE)
 
 
 class WireOutput:
@@ -62,27 +61,24 @@ class WireOutput:
 
     def __init__(self, format: WireFormat) -> None:
         self._format = format
-        self._resampler: soxr.ResampleStream | None = None
+        self._resampler: Resampler | None = None
 
     def encode(self, chunk: AudioChunk) -> bytes:
         """The bytes that are ready after `chunk`, maybe none."""
         if self._format is WireFormat.PCM and chunk.sample_rate == self._format.rate:
             return chunk.pcm
         if self._resampler is None:
-            self._resampler = soxr.ResampleStream(
-                chunk.sample_rate, self._format.rate, 1, dtype="float32", quality="HQ"
-            )
-        return self._bytes(self._resampler.resample_chunk(np.frombuffer(chunk.pcm, "<i2").astype(np.float32)))
+            self._resampler = Resampler(chunk.sample_rate, self._format.rate)
+        return self._bytes(self._resampler.push(chunk.pcm))
 
     def finish(self) -> bytes:
         """The rest."""
         if self._resampler is None:
             return b""
-        return self._bytes(self._resampler.resample_chunk(np.zeros(0, np.float32), last=True))
+        return self._bytes(self._resampler.push(b"", last=True))
 
     def _bytes(self, samples: Samples) -> bytes:
-        steps = np.clip(np.rint(samples), -32_768, 32_767).astype("<i2")
-        return steps.tobytes() if self._format is WireFormat.PCM else _g711_bytes(steps, self._format)
+        return samples.tobytes() if self._format is WireFormat.PCM else _g711_bytes(samples, self._format)
 
 
 @cache
