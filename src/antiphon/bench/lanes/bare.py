@@ -1,4 +1,4 @@
-"""The yardsticks of the lanes: bare sockets, a bare memcpy, a bare uvicorn, with nothing of the runtime around them.
+"""The yardsticks of the lanes: bare sockets (ZeroMQ's), memcpy and uvicorn, with nothing of the runtime around them.
 
 In: how many, how large. Out: figures per second. Does not know: the runtime, beyond the shape of a client frame.
 
