@@ -77,11 +77,12 @@ class SpokenParts:
     async def give(self) -> AsyncGenerator[AudioChunk | Mark, None]:
         """Audio and flushes until END; raises the AntiphonError of the part that failed. Closing it aborts the rest."""
         try:
-            while (item := await self._next()) is not Mark.END:
+            while (item := await self._first()) is not Mark.END:
                 if isinstance(item, Mark):
+                    self._started.popleft()
                     yield item
                     continue
-                async with aclosing(self._speak(item)) as chunks:
+                async with aclosing(self._speak()) as chunks:
                     async for chunk in chunks:
                         yield chunk
                 self._num_open -= 1
@@ -89,9 +90,9 @@ class SpokenParts:
         finally:
             await self._drop()
 
-    async def _speak(self, submitting: _Submitting) -> AsyncGenerator[AudioChunk, None]:
+    async def _speak(self) -> AsyncGenerator[AudioChunk, None]:
         try:
-            async with await submitting as stream:
+            async with self._take_submitted() as stream:
                 async for message in stream:
                     match message.output:
                         case AudioChunk() as chunk:
@@ -105,11 +106,20 @@ class SpokenParts:
                 raise
             self.unspeakable = self.unspeakable or error
 
-    async def _next(self) -> _Submitting | Mark:
+    async def _first(self) -> _Submitting | Mark:
+        """What is to be given next, submitted; it stays where `_drop` finds it, however this is interrupted."""
         while not self._started:
             self._has_started.clear()
             await self._has_started.wait()
-        return self._started.popleft()
+        first = self._started[0]
+        if isinstance(first, asyncio.Task):
+            await asyncio.wait([first])
+        return first
+
+    def _take_submitted(self) -> OutputStream:
+        submitted = self._started.popleft()
+        assert isinstance(submitted, asyncio.Task), "a mark is no part"
+        return submitted.result()
 
     def _start(self) -> None:
         """Give the stages as many parts as may be open."""
