@@ -4,19 +4,19 @@ In: a string. Out: bytes, or an InvalidRequestError. Does not know: what the fil
 """
 
 import base64
-import binascii
 
 from antiphon.errors import InvalidRequestError
 
 _SCHEMES = ("http:", "https:", "ftp:", "file:")
 
 
-def base64_bytes(text: str) -> bytes:
-    """The bytes that `text` spells."""
+def base64_bytes(text: str, param: str = "") -> bytes:
+    """The bytes that `text` spells. param: the field that the error names, if the caller does not."""
     try:
         return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise InvalidRequestError(f"not base64: {error}") from error
+    except ValueError as error:  # binascii.Error, or characters that are not ASCII
+        what = f"`{param}` is not base64" if param else "not base64"
+        raise InvalidRequestError(f"{what}: {error}", param=param, code="invalid_base64") from None
 
 
 def data_url_bytes(url: str) -> bytes:

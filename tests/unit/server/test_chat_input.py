@@ -108,11 +108,11 @@ PLACE = "messages[1].content[1]"
         (
             {"type": "image_url", "image_url": {"url": "data:image/png;base64,*"}},
             400,
-            "invalid_value",
+            "invalid_base64",
             "image_url.url",
             "not base64",
         ),
-        (heard("*"), 400, "invalid_value", "input_audio.data", "not base64"),
+        (heard("*"), 400, "invalid_base64", "input_audio.data", "not base64"),
         (heard("data:audio/wav;base64,aGVsbG8="), 400, "invalid_audio", "input_audio.data", "not audio"),
         (heard(url(wav(40_000))), 413, "request_too_large", "input_audio.data", "limit of 2 s"),
         (seen(b""), 400, "invalid_image", "image_url.url", "no picture of a known format"),

@@ -1,12 +1,11 @@
-"""An item of a conversation as a client gives it, and its base64.
+"""An item of a conversation as a client gives it.
 
 In: validated bodies. Out: Items with their sound decoded, or InvalidRequestError naming the part.
 Does not know: conversations, what a model hears.
 """
 
-import base64
-
 from antiphon.errors import InvalidRequestError
+from antiphon.server.data_url import base64_bytes
 from antiphon.server.realtime.conversation import Heard, Item, Part, Spoken, Written, new_item_id
 from antiphon.server.realtime.schema import ContentPart, ItemBody
 from antiphon.server.realtime.wire_audio import WireFormat, WireInput
@@ -25,21 +24,13 @@ def item_of(body: ItemBody, where: str, format: WireFormat) -> Item:
     return Item(body.role, parts, body.id or new_item_id())
 
 
-def decoded(text: str, param: str) -> bytes:
-    """The bytes of base64; InvalidRequestError naming `param` if it is none."""
-    try:
-        return base64.b64decode(text, validate=True)
-    except ValueError as error:  # binascii.Error, or characters that are not ASCII
-        raise InvalidRequestError(f"`{param}` is not base64: {error}", param=param, code="invalid_base64") from None
-
-
 def _part(part: ContentPart, role: str, where: str, format: WireFormat) -> Part:
     if part.type not in _TYPES[role]:
         known = ", ".join(_TYPES[role])
         raise InvalidRequestError(f"`{where}.type`: {part.type!r} is none of {role}'s: {known}", param=f"{where}.type")
     match part.type:
         case "input_audio" if part.audio:
-            data = decoded(part.audio, f"{where}.audio")
+            data = base64_bytes(part.audio, f"{where}.audio")
             return Heard(WireInput(format).decode(data, last=True), part.transcript)
         case "input_audio":
             return Heard(None, _given(part.transcript, f"{where}.audio"))

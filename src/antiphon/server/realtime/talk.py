@@ -17,11 +17,11 @@ from antiphon.ids import RequestId, new_request_id
 from antiphon.messages.client import AudioChunk, OutputEnd, Segment, TextDelta
 from antiphon.server.callers import client_of
 from antiphon.server.context import ServerContext
+from antiphon.server.data_url import base64_bytes
 from antiphon.server.drain import Drain
 from antiphon.server.edge import clock_of, request_id_of
 from antiphon.server.realtime.ears import Ears, TurnBorder
 from antiphon.server.realtime.effects import Effect, Generate, Say, Stop, WriteDown
-from antiphon.server.realtime.item_input import decoded
 from antiphon.server.realtime.schema import AppendAudio
 from antiphon.server.realtime.session import Session
 from antiphon.server.realtime.wire_audio import HEARING_RATE
@@ -81,8 +81,8 @@ class Talk:
     async def _hear(self, event: AppendAudio) -> list[TurnBorder]:
         self._session.check_hears()
         if len(event.audio) > _MUCH_AUDIO_BYTES:
-            return await asyncio.to_thread(lambda: self._ears.append(decoded(event.audio, "audio")))
-        return self._ears.append(decoded(event.audio, "audio"))
+            return await asyncio.to_thread(lambda: self._ears.append(base64_bytes(event.audio, "audio")))
+        return self._ears.append(base64_bytes(event.audio, "audio"))
 
     async def _end_when_drained(self, drain: Drain) -> None:
         await drain.begun.wait()

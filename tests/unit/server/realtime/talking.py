@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from antiphon.messages.client import AudioChunk, OutputEnd, TextDelta, Usage
+from antiphon.server.data_url import base64_bytes
 from antiphon.server.realtime.dialect import Dialect
 from antiphon.server.realtime.ears import Ears
 from antiphon.server.realtime.effects import Effect, Generate, Say, Stop, WriteDown
-from antiphon.server.realtime.item_input import decoded
 from antiphon.server.realtime.schema import EVENTS, AppendAudio
 from antiphon.server.realtime.session import Session
 from antiphon.server.realtime.session_config import Abilities, SessionConfig
@@ -65,7 +65,7 @@ class Talking:
         before = len(self.effects)
         event = EVENTS[kind].model_validate({"type": kind, **fields})
         if isinstance(event, AppendAudio):
-            self.session.on_heard(self.ears.append(decoded(event.audio, "audio")))
+            self.session.on_heard(self.ears.append(base64_bytes(event.audio, "audio")))
         else:
             self.session.on_event(event)
         return [effect.event for effect in self.effects[before:] if isinstance(effect, Say)]
