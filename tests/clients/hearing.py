@@ -1,26 +1,11 @@
 """What was spoken, as the server's own listener hears it."""
 
-import io
-import wave
-
 import httpx
-import numpy as np
 
 from tests.process.conftest import Server
 from tests.words import word_errors, words
 
 RATE = 24_000
-
-
-def wav_of(samples: np.ndarray) -> bytes:
-    """A file of int16 samples at RATE."""
-    target = io.BytesIO()
-    with wave.open(target, "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(RATE)
-        file.writeframes(samples.astype("<i2").tobytes())
-    return target.getvalue()
 
 
 def assert_says(server: Server, file: bytes, sentence: str) -> None:

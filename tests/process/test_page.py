@@ -1,9 +1,7 @@
 """The web page in a real browser, on a real server: its microphone hears our own speech, and we hear what it plays."""
 
-import io
 import socket
 import threading
-import wave
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -24,6 +22,7 @@ from antiphon.server.settings import ServerSettings
 from tests.process.conftest import Server, eventually
 from tests.process.page_browser import Browser, chromium, require_browser
 from tests.unit.server.conftest import ScriptedClient
+from tests.wav import wav_of
 from tests.words import word_errors, words
 
 QUESTION = "What is the capital of France?"
@@ -44,7 +43,7 @@ def browser(voice_server: Server, tmp_path_factory: pytest.TempPathFactory) -> I
     samples = spoken(voice_server, QUESTION)
     pause = np.zeros(int(SILENCE_S * RATE), np.int16)
     recording = folder / "question.wav"
-    recording.write_bytes(wav_of(np.concatenate([np.zeros(RATE // 2, np.int16), samples, pause])))
+    recording.write_bytes(wav_of(np.concatenate([np.zeros(RATE // 2, np.int16), samples, pause]).tobytes()))
     with chromium(folder / "profile", recording) as browser:
         yield browser
 
@@ -66,19 +65,9 @@ def spoken(server: Server, text: str) -> np.ndarray:
     return np.frombuffer(httpx.post(f"{server.url}/v1/audio/speech", json=body, timeout=120).content, np.int16)
 
 
-def wav_of(samples: np.ndarray, rate: int = RATE) -> bytes:
-    target = io.BytesIO()
-    with wave.open(target, "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(rate)
-        file.writeframes(samples.astype("<i2").tobytes())
-    return target.getvalue()
-
-
 def heard_words(server: Server, rate: int, samples: np.ndarray) -> str:
     """What the server's own listener makes of float32 samples."""
-    file = wav_of(np.clip(samples, -1, 1) * 32767, rate)
+    file = wav_of((np.clip(samples, -1, 1) * 32767).astype("<i2").tobytes(), rate)
     answer = httpx.post(
         f"{server.url}/v1/audio/transcriptions", data={"model": "voice"}, files={"file": file}, timeout=120
     )
@@ -196,7 +185,7 @@ def test_every_format_can_be_heard(page, voice_server, format):
 
 def test_a_file_is_written_down(page, voice_server, tmp_path):
     file = tmp_path / "sentence.wav"
-    file.write_bytes(wav_of(spoken(voice_server, SENTENCE)))
+    file.write_bytes(wav_of(spoken(voice_server, SENTENCE).tobytes()))
     page.choose_mode("transcription")
     page.element("file").send_keys(str(file))
     assert word_errors(SENTENCE, page.wait_for_answers(1)) <= 2

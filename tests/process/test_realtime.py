@@ -1,9 +1,6 @@
 """Spoken conversations through the whole runtime, as OpenAI's own realtime client has them."""
 
 import base64
-import io
-import re
-import wave
 from collections.abc import Iterator
 from contextlib import contextmanager
 from difflib import SequenceMatcher
@@ -16,6 +13,8 @@ from openai.resources.realtime.realtime import RealtimeConnection
 
 from tests.process.conftest import Server, eventually
 from tests.process.metrics_page import metric
+from tests.wav import wav_of
+from tests.words import words
 
 QUESTION = "What is the capital of France?"
 SECOND_MS = 48
@@ -66,22 +65,8 @@ def ask(talk: RealtimeConnection, text: str) -> None:
     talk.response.create()
 
 
-def words(text: str) -> list[str]:
-    return re.findall(r"[a-z]+", text.lower())
-
-
-def as_wav(pcm: bytes) -> bytes:
-    target = io.BytesIO()
-    with wave.open(target, "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(24_000)
-        file.writeframes(pcm)
-    return target.getvalue()
-
-
 def listen(client: openai.OpenAI, pcm: bytes) -> list[str]:
-    file = ("answer.wav", as_wav(pcm))
+    file = ("answer.wav", wav_of(pcm))
     return words(client.audio.transcriptions.create(model="whisper-1", file=file, language="en").text)
 
 

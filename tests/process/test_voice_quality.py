@@ -1,8 +1,6 @@
 """What the voice pipeline says is what it was told to say: heard by its own listener, sample by sample by us."""
 
 import asyncio
-import io
-import wave
 
 import httpx
 import numpy as np
@@ -11,6 +9,7 @@ import pytest
 from antiphon.clauses import ClauseSplitter
 from antiphon.models.voice.acoustic import AcousticModel
 from antiphon.models.voice.vocoder import StreamingVocoder
+from tests.wav import wav_of
 from tests.words import word_errors, words
 
 SENTENCES = (
@@ -54,21 +53,12 @@ def speak(http: httpx.Client, text: str, **wishes) -> np.ndarray:
 
 
 def listen(http: httpx.Client, samples: np.ndarray) -> str:
+    file = wav_of((samples * 32767).astype("<i2").tobytes(), RATE)
     response = http.post(
-        "/v1/audio/transcriptions", data={"model": "whisper-1", "language": "en"}, files={"file": wav(samples)}
+        "/v1/audio/transcriptions", data={"model": "whisper-1", "language": "en"}, files={"file": file}
     )
     assert response.status_code == 200, response.text
     return response.json()["text"]
-
-
-def wav(samples: np.ndarray) -> bytes:
-    target = io.BytesIO()
-    with wave.open(target, "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(RATE)
-        file.writeframes((samples * 32767).astype("<i2").tobytes())
-    return target.getvalue()
 
 
 def longest_silence_s(samples: np.ndarray) -> float:
