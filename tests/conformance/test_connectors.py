@@ -310,6 +310,31 @@ def test_many_failures_at_once_arrive_with_the_longest_messages_that_an_error_ha
     assert [(header.form.request_id, header.error) for header in arrived] == [(f"req-{n}", error) for n in range(300)]
 
 
+@pytest.mark.parametrize(("size", "num_leases"), [(1, 0), (1024, 0), (1025, 1), (50_000, 1)])
+def test_a_requests_last_chunk_takes_credit_only_if_it_is_too_large_for_the_message(
+    make: Make, size: int, num_leases: int
+) -> None:
+    producer, consumer = make("a"), make("b")
+    arrays = rows(size, fill=3)
+    assert producer.put(consumer.address, header_of(arrays, flags=int(ChunkFlag.END)), (), arrays)
+    assert (producer.num_held("req-1"), producer.statistics().num_leases) == (num_leases, num_leases)
+    chunk = receive(consumer)
+    assert (chunk.arrays["hidden"] == 3).all()
+    consumer.release(chunk)
+    settle(producer)
+
+
+def test_a_small_last_chunk_with_rows_goes_through_a_full_arena(make: Make) -> None:
+    producer, consumer = make("a"), make("b")
+    while put(producer, consumer, rows(200_000)) or put(producer, consumer, rows(64)):
+        pass
+    last = rows(64, fill=9)
+    assert producer.put(consumer.address, header_of(last, seq=77, flags=int(ChunkFlag.END)), (), last)
+    while (chunk := receive(consumer)).header.seq != 77:
+        pass
+    assert (chunk.arrays["hidden"] == 9).all()
+
+
 def test_num_held_counts_a_requests_chunks_until_they_are_released(make: Make) -> None:
     producer, consumer = make("a"), make("b")
     for size in (10, 50_000, 0):

@@ -80,7 +80,7 @@ class Connector(Protocol):
         StageError if they have not, or if the payload is over `max_chunk_bytes`: only that request fails.
 
         False if the credit does not suffice now: nothing was taken, try again after `get` has taken in credit.
-        A chunk without payload (a terminal marker) is never refused.
+        A request's last chunk with no payload, or a small one, takes no credit (`needs_lease`) and is never refused.
         """
 
     def get(self) -> Chunk | None:

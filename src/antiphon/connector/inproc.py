@@ -13,7 +13,7 @@ from typing import assert_never
 
 from antiphon.connector.base import Chunk, ConnectorStatistics
 from antiphon.connector.layout import Arrays, layout_of
-from antiphon.connector.leases import Credit, ForgottenPeers, Lease, Leases
+from antiphon.connector.leases import Credit, ForgottenPeers, Lease, Leases, needs_lease
 from antiphon.errors import ConfigError
 from antiphon.messages.interstage import ChunkHeader
 
@@ -86,13 +86,14 @@ class InprocConnector:
         if peer in self._forgotten:
             return True
         request_id, size_bytes = header.form.request_id, layout.size_bytes(header.rows)
-        if size_bytes and not self._leases.fits(request_id, size_bytes):
+        is_leased = needs_lease(header, size_bytes)
+        if is_leased and not self._leases.fits(request_id, size_bytes):
             self._num_refused += 1
             return False
         copied = bytearray(size_bytes)
         layout.write(header.rows, rows, whole, copied, 0)
         lease = 0
-        if size_bytes:
+        if is_leased:
             granted = Lease(peer, request_id, size_bytes, None, header.form.edge, time.monotonic())
             lease = self._leases.grant(granted)
         self._num_put += 1

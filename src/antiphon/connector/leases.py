@@ -11,6 +11,20 @@ from dataclasses import dataclass
 
 import msgspec
 
+from antiphon.messages.interstage import ChunkHeader
+
+INLINE_BYTES = 1024
+"""Up to this size a payload rides in the message: copies through a socket then cost no more than the arena."""
+
+
+def needs_lease(header: ChunkHeader, size_bytes: int) -> bool:
+    """True if a chunk with so large a payload takes credit, which its consumer gives back.
+
+    A request's last chunk on an edge takes none if it rides in the message: there are as many as requests, which are
+    bounded, and its producer need not be woken once more to let go of the request.
+    """
+    return size_bytes > (INLINE_BYTES if header.is_terminal else 0)
+
 
 class Credit(msgspec.Struct, frozen=True):
     """These leases are released."""

@@ -14,7 +14,7 @@ import msgspec
 from antiphon.connector.arena import Arena
 from antiphon.connector.base import Chunk, ConnectorStatistics
 from antiphon.connector.layout import Arrays, chunk_error, form_of, layout_of
-from antiphon.connector.leases import Credit, ForgottenPeers, Lease, Leases
+from antiphon.connector.leases import INLINE_BYTES, Credit, ForgottenPeers, Lease, Leases, needs_lease
 from antiphon.connector.memfd import PREFIX_BYTES, OwnArena, PeerArenas
 from antiphon.connector.parcel import MAX_LEASES, MAX_PARCEL_BYTES, Outgoing, Parcel, SentChunk
 from antiphon.errors import AntiphonError, ReplicaDiedError, StageError
@@ -22,8 +22,6 @@ from antiphon.messages.error_info import to_info
 from antiphon.messages.interstage import ChunkFlag, ChunkHeader
 from antiphon.transport.channel import FrameInlet, Outlet
 
-INLINE_BYTES = 1024
-"""Up to this size a payload rides in the message: copies through a socket then cost no more than the arena."""
 _MAX_ADDRESS_CHARS = 113  # ipc:// and the longest socket path
 _log = logging.getLogger(__name__)
 
@@ -80,14 +78,16 @@ class ShmConnector:
         if outgoing is None:
             return True
         size_bytes = layout.size_bytes(num_rows)
-        offset = self._room_for(outgoing, form.request_id, size_bytes)
+        is_leased = needs_lease(header, size_bytes)
+        has_credit = not is_leased or self._leases.fits(form.request_id, size_bytes)
+        offset = self._room_for(outgoing, size_bytes) if has_credit else None
         if offset is None:
             self._num_refused += 1
             return False
         is_inline = size_bytes <= INLINE_BYTES
         layout.write(num_rows, rows, whole, outgoing.inline if is_inline else self._memory.mapping, offset)
         lease = 0
-        if size_bytes:
+        if is_leased:
             place = None if is_inline else offset - PREFIX_BYTES
             lease = self._leases.grant(Lease(peer, form.request_id, size_bytes, place, form.edge, time.monotonic()))
         sent = SentChunk(
@@ -174,10 +174,8 @@ class ShmConnector:
         """What waits for `peer`; None if it was forgotten."""
         return None if peer in self._forgotten else self._outgoing.setdefault(peer, Outgoing())
 
-    def _room_for(self, outgoing: Outgoing, request_id: str, size_bytes: int) -> int | None:
-        """Where a payload goes, in the parcel or in the arena's memory; None if the credit does not suffice."""
-        if size_bytes and not self._leases.fits(request_id, size_bytes):
-            return None
+    def _room_for(self, outgoing: Outgoing, size_bytes: int) -> int | None:
+        """Where a payload goes, in the parcel or in the arena's memory; None if the arena has no place for it."""
         if size_bytes <= INLINE_BYTES:
             return outgoing.room_for(size_bytes)
         place = self._arena.allocate(size_bytes)

@@ -130,7 +130,7 @@ class StopRequest(msgspec.Struct, frozen=True, tag="stop"):
 class StageEventKind(StrEnum):
     """FAILED: the stage failed the request; `error` says why.
 
-    RELEASED: its part is over, and no consumer holds a chunk of it: this replica holds nothing of it any more.
+    RELEASED: its part is over, and no consumer holds memory of it: this replica holds nothing of it any more.
     """
 
     FAILED = "failed"

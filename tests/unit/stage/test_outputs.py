@@ -563,9 +563,10 @@ def counted(bench: Bench, name: str) -> dict[str, float]:
 def test_what_is_sent_is_counted_per_edge_and_per_api_server(bench: Bench) -> None:
     bench.open()
     bench.router.route("req-1", GOOD)
+    bench.router.flush()
     bench.router.route("req-1", StageOutput(client=(TokenDelta([7]),), finished=True))
     bench.flush()
-    assert counted(bench, "edge_chunks_total") == {"thinker->talker": 1, "thinker->drawer": 1}
+    assert counted(bench, "edge_chunks_total") == {"thinker->talker": 2, "thinker->drawer": 1}
     assert counted(bench, "edge_rows_total") == {"thinker->talker": 2, "thinker->drawer": 0}
     assert counted(bench, "edge_bytes_total") == {"thinker->talker": 2 * (16 + 8), "thinker->drawer": 0}
     assert counted(bench, "edge_send_seconds_total")["thinker->talker"] > 0
