@@ -259,6 +259,20 @@ class Route:
     stages: tuple[str, ...]
     edges: tuple[EdgeSpec, ...]
 
+    @cached_property
+    def producers(self) -> dict[str, dict[str, str]]:
+        """Stage -> edge -> the stage whose rows come on it; the entry edge, from "client", is not among them."""
+        return {
+            stage: {edge.name: edge.producer for edge in self.edges if edge.consumer == stage} for stage in self.stages
+        }
+
+    @cached_property
+    def consumers(self) -> dict[str, dict[str, str]]:
+        """Stage -> edge -> the stage that its rows go to on it."""
+        return {
+            stage: {edge.name: edge.consumer for edge in self.edges if edge.producer == stage} for stage in self.stages
+        }
+
 
 @dataclass(frozen=True)
 class VoiceSpec:

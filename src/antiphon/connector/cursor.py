@@ -7,6 +7,7 @@ Does not know: models, stages, or what starts a consumer.
 import time
 from collections import deque
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from antiphon.connector.layout import Arrays
 from antiphon.errors import StageError
 from antiphon.messages.error_info import ErrorInfo
 from antiphon.messages.interstage import FAILED, ChunkFlag, ChunkForm, ChunkHeader, TensorSpec
+
+_MAX_SPECS = 256
 
 
 @dataclass(frozen=True)
@@ -237,16 +240,15 @@ class EdgeCursor:
 
 
 def _specs(arrays: Arrays, *, per_row: bool) -> tuple[TensorSpec, ...]:
-    """numpy holds bfloat16 as uint16, which stands for nothing else."""
     return tuple(
-        TensorSpec(
-            key,
-            "bfloat16" if array.dtype == np.uint16 else array.dtype.name,
-            array.shape[1:] if per_row else array.shape,
-            per_row,
-        )
-        for key, array in arrays.items()
+        _spec(key, array.dtype, array.shape[1:] if per_row else array.shape, per_row) for key, array in arrays.items()
     )
+
+
+@lru_cache(_MAX_SPECS)
+def _spec(key: str, dtype: np.dtype, shape: tuple[int, ...], per_row: bool) -> TensorSpec:
+    """numpy holds bfloat16 as uint16, which stands for nothing else."""
+    return TensorSpec(key, "bfloat16" if dtype == np.uint16 else dtype.name, shape, per_row)
 
 
 def _owned(arrays: Arrays) -> Arrays:

@@ -27,14 +27,10 @@ class Binding:
 
     def start_request(self, submit: SubmitRequest, stage: str, client_address: str) -> StartRequest:
         """What the replica of `stage` has to know: its neighbours, and whether the client hears it."""
-        producers = [
-            self._peer(edge.name, self.replicas[edge.producer]) for edge in self.route.edges if edge.consumer == stage
-        ]
+        producers = self._peers(self.route.producers[stage])
         if stage == self.route.entry:
             producers.append(Peer(edge_name(CLIENT, stage), submit.api_server, ""))
-        consumers = [
-            self._peer(edge.name, self.replicas[edge.consumer]) for edge in self.route.edges if edge.producer == stage
-        ]
+        consumers = self._peers(self.route.consumers[stage])
         return StartRequest(
             request_id=submit.request_id,
             epoch=submit.epoch,
@@ -46,9 +42,10 @@ class Binding:
             api_server=submit.api_server,
         )
 
-    @staticmethod
-    def _peer(edge: str, replica: Replica) -> Peer:
-        return Peer(edge, replica.name, replica.connector_address)
+    def _peers(self, neighbours: dict[str, str]) -> list[Peer]:
+        """neighbours: edge -> stage."""
+        bound = [(edge, self.replicas[stage]) for edge, stage in neighbours.items()]
+        return [Peer(edge, replica.name, replica.connector_address) for edge, replica in bound]
 
 
 def bind(route: Route, pools: dict[str, StagePool]) -> Binding:

@@ -4,8 +4,10 @@ In: what replicas, the api-server and the launcher say of a request. Out: what t
 Does not know: sockets, clocks, pools.
 """
 
-from dataclasses import dataclass, replace
 from enum import StrEnum
+
+import msgspec
+from msgspec.structs import replace
 
 from antiphon.errors import ReplicaDiedError
 from antiphon.messages.control import RequestFailed, RequestReleased, StageEvent, StageEventKind, StopRequest
@@ -20,8 +22,7 @@ class Phase(StrEnum):
     RELEASED = "released"
 
 
-@dataclass(frozen=True)
-class RequestState:
+class RequestState(msgspec.Struct, frozen=True):
     """A bound request. `unreleased` are the bound replicas that have not said `released`."""
 
     request_id: str
@@ -31,46 +32,40 @@ class RequestState:
     phase: Phase = Phase.RUNNING
 
 
-@dataclass(frozen=True)
-class Aborted:
+class Aborted(msgspec.Struct, frozen=True):
     """The client, the API or a deadline wants the request to stop."""
 
     reason: str
 
 
-@dataclass(frozen=True)
-class ReplicaDied:
+class ReplicaDied(msgspec.Struct, frozen=True):
     """A bound replica's process has ended."""
 
     replica: str
     reason: str
 
 
-@dataclass(frozen=True)
-class ApiServerDied:
+class ApiServerDied(msgspec.Struct, frozen=True):
     """The api-server that owns the request has ended: nobody waits for it any more."""
 
 
 Event = StageEvent | Aborted | ReplicaDied | ApiServerDied
 
 
-@dataclass(frozen=True)
-class TellReplica:
+class TellReplica(msgspec.Struct, frozen=True):
     """Send `message` to a bound replica."""
 
     replica: str
     message: StopRequest
 
 
-@dataclass(frozen=True)
-class TellApiServer:
+class TellApiServer(msgspec.Struct, frozen=True):
     """Send `message` to the api-server that owns the request."""
 
     message: RequestFailed | RequestReleased
 
 
-@dataclass(frozen=True)
-class ReplicaReleased:
+class ReplicaReleased(msgspec.Struct, frozen=True):
     """`replica` holds nothing of the request any more: its place is free."""
 
     replica: str

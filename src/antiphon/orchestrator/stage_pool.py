@@ -61,11 +61,14 @@ class StagePool:
         bindable = [name for name in self._replicas if name not in self._draining]
         if not bindable:
             return None
-        name = min(bindable, key=lambda n: (self._inflight[n], self._num_bound[n]))
+        name = min(bindable, key=self._load_of) if len(bindable) > 1 else bindable[0]
         self._inflight[name] += 1
         self._num_bound[name] += 1
         self._max_inflight[name] = max(self._max_inflight.get(name, 0), self._inflight[name])
         return self._replicas[name]
+
+    def _load_of(self, name: str) -> tuple[int, int]:
+        return self._inflight[name], self._num_bound[name]
 
     def release(self, name: str) -> None:
         """A request bound to `name` has been released; ignored if the replica has gone meanwhile."""

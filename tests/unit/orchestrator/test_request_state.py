@@ -1,9 +1,8 @@
 """`advance`, under any order of late, doubled and lost events."""
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from antiphon.errors import HandoffTimeoutError, ReplicaDiedError
 from antiphon.messages.control import RequestFailed, RequestReleased, StageEvent, StageEventKind, StopRequest
