@@ -50,7 +50,7 @@ def check_language(voices: tuple[VoiceSpec, ...], voice: str, language: str) -> 
     """InvalidRequestError if the voice called `voice` ("" = the first) does not speak `language`.
 
     Only the language counts, not the country: an en-US voice speaks `en` and `en-GB`. `auto` and "" are the voice's
-    own. A voice that is not known here is the frontend's to judge.
+    own. A pipeline without voices speaks any.
     """
     names = _by_name(voices)
     spoken = names[voice].language if voice in names else ""

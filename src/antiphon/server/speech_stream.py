@@ -22,7 +22,6 @@ from antiphon.server.callers import client_of
 from antiphon.server.context import ServerContext
 from antiphon.server.drain import Drain
 from antiphon.server.edge import clock_of, request_id_of
-from antiphon.server.models import check_voice
 from antiphon.server.outcomes import Status, usage_of
 from antiphon.server.schema import SpokenBody, Text
 from antiphon.server.socket_answer import new_event_id
@@ -186,7 +185,6 @@ class _Session:
         pipeline = self._context.client.pipeline
         if wishes.model:
             self._context.catalogue.check(wishes.model)
-        check_voice(pipeline.voices, wishes.voice)
         check_spoken(wishes, pipeline)
         self._wishes = wishes
         self._say("session.updated", session=self._described())
