@@ -20,6 +20,7 @@ _MAX_SHOWN_CHARS = 80
 _INSTEAD = {
     "/v1/responses": "send the conversation to POST /v1/chat/completions",
     "/v1/completions": "send the prompt as a message to POST /v1/chat/completions",
+    "/v1/realtime": "connect a WebSocket to /v1/realtime (ws:// or wss://)",
 }
 _HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
 

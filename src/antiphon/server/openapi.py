@@ -42,7 +42,8 @@ _AUDIO = {audio.content_type(_PCM_RATE).partition(";")[0]: _BYTES for audio in A
 _SUBTITLES = dict.fromkeys(("text/plain", "application/x-subrip", "text/vtt"), _TEXT)
 _DESCRIPTION = (
     "OpenAI's API for speech, chat and transcription. docs/http_api.md says where this server differs, and describes "
-    "its WebSockets, which have no place in this document. Every error is an ErrorEnvelope."
+    "its WebSockets, /v1/realtime and /v1/audio/speech/stream, which have no place in this document. "
+    "Every error is an ErrorEnvelope."
 )
 _REASONS = {
     400: "A bad request; `param` names the field.",

@@ -22,6 +22,12 @@ async def test_a_route_of_openais_that_is_not_here_says_what_to_use(http, path):
     assert "POST /v1/chat/completions" in error["message"]
 
 
+@pytest.mark.parametrize("path", ["/v1/realtime", "/v1/realtime/client_secrets"])
+async def test_plain_http_to_a_websocket_is_told_to_connect_one(http, path):
+    error = assert_envelope(await http.post(path, json={}), 404, "not_found")
+    assert "connect a WebSocket to /v1/realtime" in error["message"]
+
+
 async def test_an_unknown_route_is_a_404_envelope(http):
     assert "/v2/nothing" in assert_envelope(await http.get("/v2/nothing"), 404, "not_found")["message"]
 
