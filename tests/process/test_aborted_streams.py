@@ -12,7 +12,7 @@ from antiphon.bench.chaos.actions import Ask, Door, Form, Manner
 from antiphon.bench.chaos.answer import End, Expected, Outcome
 from antiphon.bench.chaos.client import HttpDoor, outcome_of
 from tests.process.conftest import Server, eventually, start_server
-from tests.process.metrics_page import metric
+from tests.process.metrics_page import totals
 from tests.process.relay_server import children
 
 NUM_WARM, NUM_ALL = 1_000, 2_000
@@ -44,8 +44,9 @@ def sizes(server: Server) -> dict[str, tuple[int, int]]:
     }
 
 
-def is_at_rest(server: Server) -> bool:
-    return not any(value for name in HELD for value in metric(server, name).values())
+def held(server: Server) -> dict[str, float]:
+    """What is left of any stream, by its gauge."""
+    return {name: value for name, value in totals(server).items() if name in HELD and value}
 
 
 def asks(first: int, last: int) -> list[Ask]:
@@ -71,12 +72,12 @@ async def leave_all(server: Server, wanted: list[Ask]) -> list[Outcome]:
 
 def test_2000_streams_whose_clients_left_leave_no_memory_no_descriptor_and_no_lease(server: Server) -> None:
     warm = asyncio.run(leave_all(server, asks(0, NUM_WARM)))
-    assert eventually(lambda: is_at_rest(server))
+    assert eventually(lambda: not held(server))
     before = sizes(server)
 
     rest = asyncio.run(leave_all(server, asks(NUM_WARM, NUM_ALL)))
     assert {outcome.end for outcome in warm + rest} == {End.ABORTED}, [o for o in rest if o.end is not End.ABORTED][:5]
-    assert eventually(lambda: is_at_rest(server)), {name: metric(server, name) for name in HELD}
+    assert eventually(lambda: not held(server)), held(server)
     assert eventually(lambda: descriptors(sizes(server)) == descriptors(before)), (before, sizes(server))
     after = sizes(server)
     grown = {name: after[name][0] - before[name][0] for name in before}
