@@ -98,7 +98,7 @@ class Listener:
             task="translate" if params.translates else "transcribe",
         )
         for segment in segments:
-            yield _segment(segment, "en" if params.translates else info.language)
+            yield segment_of(segment, "en" if params.translates else info.language, info.duration)
 
     def _finish(self, state: ListenerState, request: StageRequest) -> StageOutput:
         usage = Usage(num_samples=state.num_samples, num_output_tokens=sum(len(t.split()) for t in state.transcripts))
@@ -109,9 +109,13 @@ class Listener:
         return StageOutput(handoff=handoff, finished=True, usage=usage)
 
 
-def _segment(heard: Any, language: str) -> Segment:
-    """A segment of faster-whisper's, which has numpy's numbers in some of its fields."""
-    words = tuple(Word(word.word, float(word.start), float(word.end)) for word in heard.words or ())
+def segment_of(heard: Any, language: str, duration_s: float) -> Segment:
+    """A segment of faster-whisper's, whose numbers are numpy's in part and whose end may lie behind the audio's."""
+
+    def span(timed: Any) -> tuple[float, float]:
+        return min(float(timed.start), duration_s), min(float(timed.end), duration_s)
+
+    words = tuple(Word(word.word, *span(word)) for word in heard.words or ())
     scores = SegmentScores(
         int(heard.seek),
         tuple(map(int, heard.tokens)),
@@ -120,7 +124,7 @@ def _segment(heard: Any, language: str) -> Segment:
         float(heard.compression_ratio),
         float(heard.no_speech_prob),
     )
-    return Segment(heard.text, float(heard.start), float(heard.end), language, words, scores)
+    return Segment(heard.text, *span(heard), language, words, scores)
 
 
 def _turns(audio: np.ndarray, turn_samples: np.ndarray | None) -> list[np.ndarray]:
