@@ -12,13 +12,14 @@ from starlette.responses import Response
 
 from antiphon.server.answer_streams import AnswerStreams
 from antiphon.server.callers import client_of
-from antiphon.server.chat_answer import AnswerHead, Json, completion, usage_event
+from antiphon.server.chat_answer import AnswerHead, completion, usage_event
 from antiphon.server.chat_choice import StreamedChoice, WholeChoice
 from antiphon.server.chat_input import chat_input, has_media
 from antiphon.server.chat_schema import ChatRequest
 from antiphon.server.context import ServerContext
 from antiphon.server.edge import clock_of, request_id_of
 from antiphon.server.http_errors import json_response
+from antiphon.server.json_object import Json
 from antiphon.server.request_clock import RequestClock
 from antiphon.server.sse import DONE, event_stream
 from antiphon.server.streaming import run_until_disconnect

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from antiphon.ids import RequestId
 from antiphon.messages.client import CalledTool, OutputEnd, TokenChance, TokenLogprob
+from antiphon.server.json_object import Json
 from antiphon.server.sse import HOLE, EventForm, event
 
-Json = dict[str, object]
 _LEAST_LOGPROB = -9999.0
 
 

@@ -6,8 +6,9 @@ In: messages of the final stages. Out: a choice of a completion, or events. Does
 from antiphon.client.output_stream import StageMessage
 from antiphon.messages.client import AudioChunk, CalledTool, OutputEnd, TextDelta, TokenLogprob
 from antiphon.monitor.trace import Trace
-from antiphon.server.chat_answer import AnswerHead, ChunkWriter, Json, choice_row
+from antiphon.server.chat_answer import AnswerHead, ChunkWriter, choice_row
 from antiphon.server.chat_schema import ChatRequest
+from antiphon.server.json_object import Json
 from antiphon.server.request_clock import RequestClock
 from antiphon.server.response_audio import ResponseAudio, encode_answer
 from antiphon.server.sse import Base64Pieces

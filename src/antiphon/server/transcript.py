@@ -12,8 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from antiphon.messages.client import Segment
 from antiphon.server.http_errors import json_response
-
-Json = dict[str, object]
+from antiphon.server.json_object import Json
 
 
 class TranscriptFormat(StrEnum):

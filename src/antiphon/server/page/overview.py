@@ -12,8 +12,8 @@ from antiphon.config.pipeline import PipelineSpec
 from antiphon.ids import stage_of
 from antiphon.messages.control import Counter
 from antiphon.server.audio_encode import AudioFormat
+from antiphon.server.json_object import Json
 
-Json = dict[str, object]
 _OF_STAGES = {"requests_running": "running", "requests_waiting": "waiting", "requests_max": "places"}
 _OF_ALL = {"requests_inflight": "inflight", "requests_queued": "queued"}
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from antiphon.errors import InvalidRequestError
 from antiphon.messages.tasks import ChatMessage, ChatPart, Sound
+from antiphon.server.json_object import Json
 
-Json = dict[str, object]
 _MAX_ITEMS = 256
 _MAX_BYTES = 64 << 20
 _MAX_PROMPT_CHARS = 12_000

@@ -6,7 +6,8 @@ Does not know: what events are about, when they are sent.
 
 from enum import Enum
 
-Json = dict[str, object]
+from antiphon.server.json_object import Json
+
 _NAMES = {
     "conversation.item.added": "conversation.item.created",
     "response.output_text.delta": "response.text.delta",

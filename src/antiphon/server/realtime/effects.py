@@ -6,8 +6,7 @@ In: nothing. Out: frozen values. Does not know: how they are done.
 from dataclasses import dataclass
 
 from antiphon.messages.tasks import ChatInput, TranscriptionInput
-
-Json = dict[str, object]
+from antiphon.server.json_object import Json
 
 
 @dataclass(frozen=True)

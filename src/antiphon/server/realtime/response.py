@@ -13,11 +13,10 @@ from enum import StrEnum
 from antiphon.errors import AntiphonError
 from antiphon.messages.client import AudioChunk, OutputEnd, Usage
 from antiphon.server.http_errors import envelope
+from antiphon.server.json_object import Json
 from antiphon.server.realtime.conversation import Item, Spoken, Written
 from antiphon.server.realtime.session_config import SessionConfig
 from antiphon.server.realtime.wire_audio import WireOutput
-
-Json = dict[str, object]
 
 
 class Why(StrEnum):

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from antiphon.errors import AntiphonError, OverloadedError
 from antiphon.messages.tasks import TranscriptionInput
 from antiphon.server.http_errors import envelope
+from antiphon.server.json_object import Json
 from antiphon.server.realtime.conversation import Heard, Item
 from antiphon.server.realtime.effects import WriteDown
 from antiphon.server.realtime.session_config import Transcription
 from antiphon.server.realtime.wire_audio import HEARING_RATE
 
-Json = dict[str, object]
 _MAX_PARTS = 16
 _MAX_SAMPLES = 600 * HEARING_RATE
 _KIND = "conversation.item.input_audio_transcription"

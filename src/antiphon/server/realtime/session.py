@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from antiphon.errors import AntiphonError, InvalidRequestError, UnsupportedModalityError
 from antiphon.messages.client import AudioChunk, OutputEnd, TextDelta
 from antiphon.messages.tasks import ChatInput
+from antiphon.server.json_object import Json
 from antiphon.server.realtime.conversation import Conversation, Heard, Item, Spoken, chat_messages, new_item_id
 from antiphon.server.realtime.dialect import Dialect
 from antiphon.server.realtime.ears import Ears, SpeechStarted, SpeechStopped, TurnBorder
@@ -34,8 +35,6 @@ from antiphon.server.realtime.session_config import Abilities, SessionConfig
 from antiphon.server.realtime.wire_audio import Samples
 from antiphon.server.socket_answer import error_event, new_event_id
 from antiphon.server.websocket import ClientEvent
-
-Json = dict[str, object]
 
 
 class Session:

@@ -12,10 +12,9 @@ from msgspec import structs
 from antiphon.config.pipeline import Modality, PipelineSpec
 from antiphon.errors import InvalidRequestError, UnsupportedModalityError
 from antiphon.messages.params import SamplingParams
+from antiphon.server.json_object import Json
 from antiphon.server.realtime.schema import ResponsePatch, SessionPatch, TranscriptionPatch, TurnPatch
 from antiphon.server.realtime.wire_audio import WireFormat
-
-Json = dict[str, object]
 
 
 @dataclass(frozen=True)
