@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from antiphon.errors import InvalidRequestError
-from antiphon.server.realtime.session_config import TurnDetection
+from antiphon.server.realtime.turn_detection import TurnDetection
 from antiphon.server.realtime.vad import CHUNK, SpeechProbability
 from antiphon.server.realtime.wire_audio import HEARING_RATE, Samples, WireFormat, WireInput
 

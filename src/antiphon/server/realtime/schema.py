@@ -27,6 +27,7 @@ _BETA_PLACES = {
 }
 """A field of a beta session or response -> where the GA one has it."""
 
+Eagerness = Literal["low", "medium", "high", "auto"]
 Id = Annotated[str, Field(min_length=1, max_length=_MAX_ID_CHARS)]
 
 
@@ -82,7 +83,8 @@ Format = Annotated[FormatPatch, BeforeValidator(_format)]
 class TurnPatch(_Body):
     """`turn_detection`; what is absent or null stays as it is."""
 
-    type: Literal["server_vad"] = "server_vad"
+    type: Literal["server_vad", "semantic_vad"] | None = None
+    eagerness: Eagerness | None = None
     threshold: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
     prefix_padding_ms: Annotated[int, Field(ge=0, le=10_000)] | None = None
     silence_duration_ms: Annotated[int, Field(ge=32, le=60_000)] | None = None

@@ -14,18 +14,8 @@ from antiphon.errors import InvalidRequestError, UnsupportedModalityError
 from antiphon.messages.params import SamplingParams
 from antiphon.server.json_object import Json
 from antiphon.server.realtime.schema import ResponsePatch, SessionPatch, TranscriptionPatch, TurnPatch
+from antiphon.server.realtime.turn_detection import ServerVad, TurnDetection, patched
 from antiphon.server.realtime.wire_audio import WireFormat
-
-
-@dataclass(frozen=True)
-class TurnDetection:
-    """`turn_detection` of type server_vad."""
-
-    threshold: float = 0.5
-    prefix_padding_ms: int = 300
-    silence_duration_ms: int = 500
-    create_response: bool = True
-    interrupt_response: bool = True
 
 
 @dataclass(frozen=True)
@@ -86,7 +76,7 @@ class SessionConfig:
     @classmethod
     def default(cls, model: str, abilities: Abilities) -> "SessionConfig":
         """Of a new session."""
-        turns = TurnDetection() if abilities.hears and abilities.detects_turns else None
+        turns = ServerVad() if abilities.hears and abilities.detects_turns else None
         return cls(model, speaks=abilities.speaks, voice=next(iter(abilities.voices), ""), turns=turns)
 
     def updated(self, patch: SessionPatch, abilities: Abilities) -> "SessionConfig":
@@ -168,7 +158,7 @@ class SessionConfig:
             "format": _format_json(self.input_format),
             "noise_reduction": None,
             "transcription": None if transcription is None else _without_empty(asdict(transcription)),
-            "turn_detection": None if turns is None else {"type": "server_vad", **asdict(turns)},
+            "turn_detection": None if turns is None else turns.as_json(),
         }
 
 
@@ -203,11 +193,4 @@ def _turns(patch: TurnPatch | None, before: TurnDetection | None, abilities: Abi
         param = "session.audio.input.turn_detection"
         why = "package silero-vad is not installed on the server" if abilities.hears else "this pipeline hears no sound"
         raise UnsupportedModalityError(f"`{param}`: {why}; set it to null", param=param)
-    old = before or TurnDetection()
-    return TurnDetection(
-        threshold=_or(patch.threshold, old.threshold),
-        prefix_padding_ms=_or(patch.prefix_padding_ms, old.prefix_padding_ms),
-        silence_duration_ms=_or(patch.silence_duration_ms, old.silence_duration_ms),
-        create_response=_or(patch.create_response, old.create_response),
-        interrupt_response=_or(patch.interrupt_response, old.interrupt_response),
-    )
+    return patched(before, patch)

@@ -7,7 +7,7 @@ import pytest
 
 from antiphon.errors import InvalidRequestError
 from antiphon.server.realtime.ears import Ears, SpeechStarted, SpeechStopped
-from antiphon.server.realtime.session_config import TurnDetection
+from antiphon.server.realtime.turn_detection import SemanticVad, ServerVad, TurnDetection
 from antiphon.server.realtime.wire_audio import WireFormat
 from tests.unit.server.realtime.talking import LoudIsSpeech, pcm
 
@@ -20,7 +20,7 @@ def silence(ms: int) -> bytes:
     return sound(ms, 0.0)
 
 
-def listening(turns: TurnDetection | None = TurnDetection(), max_turn_s: float = 10.0) -> Ears:  # noqa: B008 (frozen)
+def listening(turns: TurnDetection | None = ServerVad(), max_turn_s: float = 10.0) -> Ears:  # noqa: B008 (frozen)
     ears = Ears(LoudIsSpeech(), max_turn_s)
     ears.configure(WireFormat.PCM, turns)
     return ears
@@ -50,11 +50,21 @@ def test_a_click_is_no_speech_and_a_short_pause_no_end():
 
 
 def test_the_settings_say_how_long_silence_is_and_how_much_is_heard_in_front():
-    ears = listening(TurnDetection(prefix_padding_ms=0, silence_duration_ms=1_000))
+    ears = listening(ServerVad(prefix_padding_ms=0, silence_duration_ms=1_000))
     started, *rest = ears.append(silence(1_000) + sound(640) + silence(900))
     assert abs(started.start_ms - 1_000) < 64
     assert rest == []
     assert len(ears.append(silence(200))) == 1
+
+
+def test_the_more_eager_semantic_vad_is_the_shorter_is_the_silence_that_ends_a_turn():
+    waited_ms = {}
+    for eagerness in ("high", "medium", "auto", "low"):
+        ears = listening(SemanticVad(eagerness))
+        ears.append(sound(640))
+        (stopped,) = ears.append(silence(2_000))
+        waited_ms[eagerness] = stopped.end_ms - 640
+    assert waited_ms == pytest.approx({"high": 400, "medium": 800, "auto": 800, "low": 1_600}, abs=40)
 
 
 def test_a_turn_that_takes_too_long_ends():
@@ -107,6 +117,6 @@ def test_turning_detection_off_keeps_what_was_said():
 
 def test_a_server_without_a_detector_hears_no_turns():
     ears = Ears(None, 10.0)
-    ears.configure(WireFormat.PCM, TurnDetection())
+    ears.configure(WireFormat.PCM, ServerVad())
     assert ears.append(sound(1_000) + silence(1_000)) == []
     assert abs(len(ears.commit()) / 16 - 2_000) < 2

@@ -160,7 +160,7 @@ async def test_a_bad_event_is_told_with_its_id_and_the_session_goes_on():
         for kind, fields, param in (
             ("response.cancel", {}, "response_id"),
             ("session.update", {"session": {"audio": {"output": {"voice": "zoe"}}}}, "session.audio.output.voice"),
-            ("session.update", {"session": {"turn_detection": {"type": "semantic_vad"}}}, None),
+            ("session.update", {"session": {"turn_detection": {"type": "other_vad"}}}, None),
             ("conversation.item.delete", {}, "item_id"),
             ("transcription_session.update", {}, "type"),
             ("input_audio_buffer.append", {"audio": "%"}, "audio"),

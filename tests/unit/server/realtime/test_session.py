@@ -302,8 +302,8 @@ def test_what_cannot_be_done_is_refused_by_name_and_changes_nothing(kind, fields
         ("session.update", {"session": {"max_output_tokens": 0}}, ("session", "max_output_tokens")),
         (
             "session.update",
-            {"session": {"audio": {"input": {"turn_detection": {"type": "semantic_vad"}}}}},
-            ("session", "audio", "input", "turn_detection", "type"),
+            {"session": {"audio": {"input": {"turn_detection": {"type": "semantic_vad", "eagerness": "very"}}}}},
+            ("session", "audio", "input", "turn_detection", "eagerness"),
         ),
         (
             "session.update",
@@ -359,6 +359,22 @@ def test_a_session_tells_all_it_is_set_to_and_null_turns_turn_detection_off():
     assert again["session"] == {**session, "max_output_tokens": "inf"}
     (on,) = talking.send("session.update", session={"audio": {"input": {"turn_detection": {"threshold": 0.7}}}})
     assert on["session"]["audio"]["input"]["turn_detection"]["threshold"] == 0.7
+
+
+def test_turn_detection_is_what_the_client_set_of_either_type():
+    talking = Talking()
+
+    def updated(turns: dict) -> dict:
+        (event,) = talking.send("session.update", session={"audio": {"input": {"turn_detection": turns}}})
+        return event["session"]["audio"]["input"]["turn_detection"]
+
+    semantic = {"type": "semantic_vad", "eagerness": "auto", "create_response": True, "interrupt_response": True}
+    assert updated({"type": "semantic_vad"}) == semantic
+    assert updated({"eagerness": "low", "threshold": 0.9}) == {**semantic, "eagerness": "low"}
+    assert updated({"type": "semantic_vad", "interrupt_response": False})["eagerness"] == "low"
+    server = updated({"type": "server_vad", "silence_duration_ms": 200})
+    assert (server["type"], server["silence_duration_ms"], server["interrupt_response"]) == ("server_vad", 200, True)
+    assert "eagerness" not in server
 
 
 def test_without_turn_detection_the_client_commits_and_asks_for_the_answer():

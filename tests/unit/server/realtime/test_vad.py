@@ -8,7 +8,7 @@ import pytest
 from antiphon.models.voice.acoustic import AcousticModel
 from antiphon.models.voice.vocoder import StreamingVocoder
 from antiphon.server.realtime.ears import Ears, SpeechStarted, SpeechStopped
-from antiphon.server.realtime.session_config import TurnDetection
+from antiphon.server.realtime.turn_detection import ServerVad
 from antiphon.server.realtime.vad import SileroVad, load_vad
 from antiphon.server.realtime.wire_audio import WireFormat
 from tests.unit.server.realtime.talking import pcm
@@ -29,7 +29,7 @@ def hearing() -> Ears:
     network = load_vad()
     assert network is not None, "the tests install silero-vad"
     ears = Ears(SileroVad(network), 30.0)
-    ears.configure(WireFormat.PCM, TurnDetection())
+    ears.configure(WireFormat.PCM, ServerVad())
     return ears
 
 
