@@ -39,10 +39,10 @@ def create_app(client: EngineClient, settings: ServerSettings, drain: Drain) -> 
     Layers, outermost first: Cors (headers), RequestEdge (id, one answer, counts), Preflight (204), KeyGate (401),
     DrainGate (503), AdmissionGate (503), BodyLimit (413, 408), the routes.
     """
-    origins = Origins(settings.cors_origins)
+    origins = Origins(settings.deploy.cors_origins)
     metrics = HttpMetrics(client.name, client.counters, drain.num_open)
     catalogue = ModelCatalogue(tuple(dict.fromkeys((client.pipeline.name, *settings.model_aliases))))
-    context = ServerContext(client, settings, catalogue, OutcomeLog(client.run_directory, client.name))
+    context = ServerContext(client, settings.deploy, catalogue, OutcomeLog(client.run_directory, client.name))
     app = DescribedApp(
         catalogue.names,
         title="antiphon",
@@ -56,8 +56,8 @@ def create_app(client: EngineClient, settings: ServerSettings, drain: Drain) -> 
             *([Middleware(Preflight, origins=origins)] if origins else []),
             Middleware(KeyGate, keys=KeyRing(settings.api_key_digests)),
             Middleware(DrainGate, drain=drain),
-            Middleware(AdmissionGate, callers=Callers(settings.trusted_proxies), admission=client.admission),
-            Middleware(BodyLimit, settings=settings),
+            Middleware(AdmissionGate, callers=Callers(settings.deploy.trusted_proxies), admission=client.admission),
+            Middleware(BodyLimit, settings=settings.deploy),
         ],
         exception_handlers={RequestValidationError: on_validation_error, HTTPException: on_http_exception},
     )

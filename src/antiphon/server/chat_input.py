@@ -10,6 +10,7 @@ from typing import TypeVar, assert_never
 
 import msgspec
 
+from antiphon.config.deploy import ServerDeploy
 from antiphon.config.pipeline import Modality
 from antiphon.errors import InvalidRequestError, RequestError, UnsupportedModalityError
 from antiphon.messages.params import SamplingParams
@@ -19,7 +20,6 @@ from antiphon.server.chat_schema import ChatRequest, ContentPart, DataUrl, Input
 from antiphon.server.data_url import base64_bytes, data_url_bytes, is_data_url
 from antiphon.server.json_schema import check_schema
 from antiphon.server.media_decode import VideoLimits, decode_picture, decode_video
-from antiphon.server.settings import ServerSettings
 
 _Field = TypeVar("_Field", InputAudio, DataUrl)
 _MODALITY = {"input_audio": Modality.AUDIO, "image_url": Modality.IMAGE, "video_url": Modality.VIDEO}
@@ -30,7 +30,7 @@ _NOT_TAKEN = {
 }
 
 
-def chat_input(body: ChatRequest, settings: ServerSettings, taken: frozenset[Modality]) -> ChatInput:
+def chat_input(body: ChatRequest, settings: ServerDeploy, taken: frozenset[Modality]) -> ChatInput:
     """The conversation as a value; `taken` is what the pipeline's chat can take in.
 
     CPU work if there are media in it: call it off the event loop then.
@@ -118,7 +118,7 @@ def _message(message: RequestMessage, where: str, reader: "_PartReader") -> Chat
 class _PartReader:
     """Owns what is left of the request's pixels and frames."""
 
-    def __init__(self, settings: ServerSettings, *, use_audio_in_video: bool) -> None:
+    def __init__(self, settings: ServerDeploy, *, use_audio_in_video: bool) -> None:
         self._settings = settings
         self._use_audio_in_video = use_audio_in_video
         self._pixels_left = settings.max_pixels

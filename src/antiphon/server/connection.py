@@ -13,11 +13,11 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from antiphon.config.deploy import ServerDeploy
 from antiphon.errors import InvalidRequestError
 from antiphon.ids import new_request_id
 from antiphon.server.http_errors import error_response
 from antiphon.server.read_clock import ReadClock, reset
-from antiphon.server.settings import ServerSettings
 from antiphon.server.socket_connection import PING_S, SocketConnection
 
 _log = logging.getLogger(__name__)
@@ -31,13 +31,13 @@ class ConnectionConfig(uvicorn.Config):
     uvicorn logs warnings only: its own line for each WebSocket has the query string, in which clients send keys.
     """
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
+    def __init__(self, app: ASGIApp, settings: ServerDeploy) -> None:
         super().__init__(
             app,
             loop="none",
             http=Connection,
             ws=SocketConnection,
-            ws_max_size=settings.max_body_bytes,
+            ws_max_size=settings.max_body_mib << 20,
             ws_ping_interval=PING_S,
             ws_ping_timeout=settings.client_read_deadline_s,
             ws_per_message_deflate=False,

@@ -6,9 +6,9 @@ In: the parts, once, at start. Out: one frozen value. Does not know: routes or r
 from dataclasses import dataclass
 
 from antiphon.client.engine_client import EngineClient
+from antiphon.config.deploy import ServerDeploy
 from antiphon.server.models import ModelCatalogue
 from antiphon.server.outcomes import OutcomeLog
-from antiphon.server.settings import ServerSettings
 
 
 @dataclass(frozen=True)
@@ -16,6 +16,6 @@ class ServerContext:
     """The runtime's door, the limits, the names, and what requests have come to."""
 
     client: EngineClient
-    settings: ServerSettings
+    settings: ServerDeploy
     catalogue: ModelCatalogue
     outcomes: OutcomeLog

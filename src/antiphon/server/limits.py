@@ -1,6 +1,6 @@
 """What one api-server refuses before any stage hears of it: bodies too large, of too many values, or too slow.
 
-In: ServerSettings and ASGI messages. Out: the same messages, or one 413 or 408 in the error envelope.
+In: ServerDeploy and ASGI messages. Out: the same messages, or one 413 or 408 in the error envelope.
 Does not know: routes, tasks, what the values are.
 """
 
@@ -8,9 +8,9 @@ import asyncio
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from antiphon.config.deploy import ServerDeploy
 from antiphon.errors import RequestAbortedError, RequestError, RequestTimeoutError, RequestTooLargeError
 from antiphon.server.http_errors import error_response
-from antiphon.server.settings import ServerSettings
 
 _MIB = 1 << 20
 _MAX_COMMAS = 50_000
@@ -21,7 +21,7 @@ nothing else is served: 16 MiB of short messages took 20 s."""
 class _Body:
     """Owns the size and the clock of one body on its way in; `refusal` says why it is not taken, once it is not."""
 
-    def __init__(self, receive: Receive, settings: ServerSettings, *, is_form: bool) -> None:
+    def __init__(self, receive: Receive, settings: ServerDeploy, *, is_form: bool) -> None:
         self.refusal: RequestError | None = None
         self._is_form = is_form
         self._num_commas = 0
@@ -55,7 +55,7 @@ class _Body:
         self._is_complete = not message.get("more_body", False)
         if message["type"] == "http.disconnect":
             self.refusal = RequestAbortedError(f"the client hung up after {self._num_bytes} bytes of the body")
-        elif self._num_bytes > self._settings.max_body_bytes:
+        elif self._num_bytes > _max_bytes(self._settings):
             self.refusal = _too_large(self._settings)
         elif self._num_commas > _MAX_COMMAS + self._settings.max_text_chars:
             self.refusal = RequestTooLargeError(f"the body has over {_MAX_COMMAS} values; send fewer messages or parts")
@@ -68,7 +68,7 @@ class _Body:
 
 
 class BodyLimit:
-    """ASGI middleware: a body over `max_body_bytes` gets a 413, one that takes over `client_send_deadline_s` a 408.
+    """ASGI middleware: a body over `max_body_mib` gets a 413, one that takes over `client_send_deadline_s` a 408.
 
     Also JSON of more values than any request needs gets a 413. Nothing over the limit is kept. The rest of a refused
     body is read and dropped for a short while, so that a client that is still sending gets to read the answer instead
@@ -78,14 +78,14 @@ class BodyLimit:
     _MAX_DROPPED_BYTES = 512 * _MIB
     _DROP_DEADLINE_S = 5.0
 
-    def __init__(self, app: ASGIApp, *, settings: ServerSettings) -> None:
+    def __init__(self, app: ASGIApp, *, settings: ServerDeploy) -> None:
         self._app = app
         self._settings = settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        if _content_length(scope) > self._settings.max_body_bytes:
+        if _content_length(scope) > _max_bytes(self._settings):
             return await self._refuse(_too_large(self._settings), receive, send)
         body = _Body(receive, self._settings, is_form=_is_form(scope))
 
@@ -125,9 +125,13 @@ class BodyLimit:
             num_dropped += len(message["body"])
 
 
-def _too_large(settings: ServerSettings) -> RequestTooLargeError:
+def _max_bytes(settings: ServerDeploy) -> int:
+    return settings.max_body_mib * _MIB
+
+
+def _too_large(settings: ServerDeploy) -> RequestTooLargeError:
     return RequestTooLargeError(
-        f"the body is larger than the limit of {settings.max_body_bytes} bytes; "
+        f"the body is larger than the limit of {settings.max_body_mib} MiB; "
         "send less at once or raise server.max_body_mib"
     )
 

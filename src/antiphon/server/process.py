@@ -40,8 +40,8 @@ async def serve(bootstrap: Bootstrap, child: ChildProcess) -> None:
         client = make_engine_client(bootstrap)
         await client.startup()
         drain, keys = Drain(), bootstrap.api_key_digests
-        settings = ServerSettings.from_deploy(bootstrap.config.server, client.pipeline, keys)
-        config = ConnectionConfig(create_app(client, settings, drain), settings)
+        settings = ServerSettings.of(bootstrap.config.server, client.pipeline, keys)
+        config = ConnectionConfig(create_app(client, settings, drain), settings.deploy)
         config.load()
         server = _Server(config)
         listener = socket.socket(fileno=bootstrap.listen_fd)

@@ -15,9 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
+from antiphon.config.deploy import ServerDeploy
 from antiphon.errors import AntiphonError, InvalidRequestError, RequestAbortedError, RequestTimeoutError
 from antiphon.server.http_errors import invalid_request
-from antiphon.server.settings import ServerSettings
 from antiphon.server.socket_answer import error_event
 
 _encode = msgspec.json.Encoder().encode
@@ -182,7 +182,7 @@ class _NotAnEvent(Exception):
 
 @asynccontextmanager
 async def event_socket(
-    websocket: WebSocket, kinds: Mapping[str, type[Event]], settings: ServerSettings, *, subprotocol: str = ""
+    websocket: WebSocket, kinds: Mapping[str, type[Event]], settings: ServerDeploy, *, subprotocol: str = ""
 ) -> AsyncIterator[EventSocket[Event]]:
     """Accept, and at the end of the block send what is queued and close. kinds: `type` -> what such an event holds.
 

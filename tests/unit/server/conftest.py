@@ -15,6 +15,7 @@ from fastapi import FastAPI
 
 from antiphon.client.admission_view import AdmissionView
 from antiphon.client.output_stream import OutputStream, StageMessage
+from antiphon.config.deploy import ServerDeploy
 from antiphon.config.pipeline import EngineKind, Modality, PipelineSpec, StageSpec, TaskSpec, VoiceSpec
 from antiphon.errors import AntiphonError
 from antiphon.messages.client import AudioChunk, OutputEnd, TextDelta, Usage
@@ -205,7 +206,7 @@ def drain() -> Drain:
 
 @pytest.fixture
 def app(client: ScriptedClient, drain: Drain) -> FastAPI:
-    return create_app(client, ServerSettings(max_body_bytes=100_000), drain)
+    return create_app(client, ServerSettings(ServerDeploy(max_body_mib=1)), drain)
 
 
 @pytest.fixture
@@ -221,7 +222,7 @@ def events(body: str) -> list[dict]:
 
 
 @asynccontextmanager
-async def listening(app: FastAPI, settings: ServerSettings) -> AsyncIterator[uvicorn.Server]:
+async def listening(app: FastAPI, settings: ServerDeploy) -> AsyncIterator[uvicorn.Server]:
     """`app` under uvicorn on a port of its own."""
     config = ConnectionConfig(app, settings)
     config.load()

@@ -6,18 +6,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from antiphon.config.deploy import ServerDeploy
 from antiphon.config.pipeline import Modality
 from antiphon.errors import RequestError
 from antiphon.messages.tasks import ChatInput, Picture, Sound, Video
 from antiphon.server.chat_input import chat_input
 from antiphon.server.chat_schema import ChatRequest
-from antiphon.server.settings import ServerSettings
 from tests.unit.server.media_files import picture, png_header, video, wav
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (20, 30, 3), np.uint8)
 FRAMES = np.random.default_rng(1).integers(0, 256, (10, 16, 24, 3), np.uint8)
 TONE = (8_000 * np.sin(np.arange(16_000) / 9)).astype(np.int16)
-SETTINGS = ServerSettings(max_audio_s=2.0, max_pixels=4_000, max_video_frames=8)
+SETTINGS = ServerDeploy(max_audio_s=2.0, max_pixels=4_000, max_video_frames=8)
 EVERYTHING = frozenset(Modality)
 Part = dict[str, Any]
 

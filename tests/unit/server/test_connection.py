@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 import uvicorn
 
+from antiphon.config.deploy import ServerDeploy
 from antiphon.server.app import create_app
 from antiphon.server.drain import Drain
 from antiphon.server.settings import ServerSettings
@@ -26,8 +27,8 @@ SPOKEN = {"modalities": ["text", "audio"], "audio": {"voice": "alloy", "format":
 @asynccontextmanager
 async def served(client: ScriptedClient, **limits: float) -> AsyncIterator[uvicorn.Server]:
     """The app over `client` on a port of its own."""
-    settings = ServerSettings(**limits)
-    async with listening(create_app(client, settings, Drain()), settings) as server:
+    settings = ServerDeploy(**limits)
+    async with listening(create_app(client, ServerSettings(settings), Drain()), settings) as server:
         yield server
 
 

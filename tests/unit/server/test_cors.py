@@ -6,6 +6,7 @@ from hashlib import sha256
 import httpx
 import pytest
 
+from antiphon.config.deploy import ServerDeploy
 from antiphon.server.app import create_app
 from antiphon.server.settings import ServerSettings
 from tests.unit.server.conftest import audio, end
@@ -22,7 +23,9 @@ async def pages(client, drain):
     """A server with a key that two origins may use."""
     digest = sha256(KEY.encode()).hexdigest()
     origins = f"{PAGE}, http://localhost:3000"
-    app = create_app(client, replace(ServerSettings(), api_key_digests=(digest,), cors_origins=origins), drain)
+    app = create_app(
+        client, replace(ServerSettings(), api_key_digests=(digest,), deploy=ServerDeploy(cors_origins=origins)), drain
+    )
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as http:
         yield http
 
@@ -66,7 +69,7 @@ async def test_a_key_is_asked_for_as_always(pages, client):
 
 
 async def test_a_star_lets_every_page_in(client, drain):
-    app = create_app(client, replace(ServerSettings(), cors_origins="*"), drain)
+    app = create_app(client, ServerSettings(ServerDeploy(cors_origins="*")), drain)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as http:
         preflight = await http.options("/v1/audio/speech", headers={"Origin": OTHER, **ASKING})
         get = await http.get("/health")

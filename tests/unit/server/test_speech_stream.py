@@ -12,6 +12,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from antiphon.config.deploy import ServerDeploy
 from antiphon.errors import InvalidRequestError, OverloadedError, ReplicaDiedError
 from antiphon.messages.client import AudioChunk, OutputEnd, Usage
 from antiphon.messages.tasks import SpeechInput
@@ -56,8 +57,8 @@ class Talk:
 
 @asynccontextmanager
 async def talking(client: ScriptedClient, drain: Drain | None = None, **limits: float) -> AsyncIterator[Talk]:
-    settings = ServerSettings(**limits)
-    async with listening(create_app(client, settings, drain or Drain()), settings) as server:
+    settings = ServerDeploy(**limits)
+    async with listening(create_app(client, ServerSettings(settings), drain or Drain()), settings) as server:
         port = server.servers[0].sockets[0].getsockname()[1]
         async with connect(f"ws://127.0.0.1:{port}/v1/audio/speech/stream") as socket:
             talk = Talk(socket)
@@ -120,8 +121,8 @@ async def test_a_flush_speaks_what_there_is_and_is_answered_behind_its_audio(cli
 
 async def test_every_audio_is_measured_from_its_first_text_on(client):
     client.script = SPOKEN
-    settings = ServerSettings()
-    async with listening(create_app(client, settings, Drain()), settings) as server:
+    settings = ServerDeploy()
+    async with listening(create_app(client, ServerSettings(settings), Drain()), settings) as server:
         address = f"127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
         async with connect(f"ws://{address}/v1/audio/speech/stream") as socket:
             talk = Talk(socket)

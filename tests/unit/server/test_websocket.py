@@ -17,11 +17,11 @@ from starlette.websockets import WebSocket
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from antiphon.config.deploy import ServerDeploy
 from antiphon.errors import InvalidRequestError, OverloadedError, StageError
 from antiphon.server.drain import Drain, DrainGate
 from antiphon.server.edge import RequestEdge
 from antiphon.server.metrics import HttpMetrics
-from antiphon.server.settings import ServerSettings
 from antiphon.server.websocket import ClientEvent, event_socket
 from tests.unit.server.conftest import KERNEL_BYTES, eventually, listening
 
@@ -59,7 +59,7 @@ FAILURES = {
 class Echo:
     """The smallest server of events, with every layer that a real one has, and what it has seen."""
 
-    settings: ServerSettings
+    settings: ServerDeploy
     drain: Drain = field(default_factory=Drain)
     heard: list[ClientEvent] = field(default_factory=list)
     num_flooded: int = 0
@@ -110,7 +110,7 @@ class Echo:
 @asynccontextmanager
 async def echoing(**limits: float) -> AsyncIterator[tuple[Echo, str]]:
     """A served Echo and its ws:// address."""
-    echo = Echo(ServerSettings(**limits))
+    echo = Echo(ServerDeploy(**limits))
     async with listening(echo.app, echo.settings) as server:
         yield echo, f"ws://127.0.0.1:{port_of(server)}/echo"
 
@@ -341,10 +341,10 @@ async def test_a_client_that_floods_pings_and_reads_nothing_is_cut_off():
 
 
 async def test_a_message_over_the_limit_ends_its_connection_and_costs_no_memory():
-    async with echoing(max_body_bytes=10_000) as (echo, url), connect(url) as client:
-        await say(client, type="say", words="x" * 9_000)
-        assert len((await hear(client))["words"]) == 9_000
-        await say(client, type="say", words="x" * 10_000)
+    async with echoing(max_body_mib=1) as (echo, url), connect(url) as client:
+        await say(client, type="say", words="x" * 900_000)
+        assert len((await hear(client))["words"]) == 900_000
+        await say(client, type="say", words="x" * (1 << 20))
         assert await closed(client) == 1009
         assert await eventually(lambda: echo.num_ended == 1)
         assert len(echo.heard) == 1

@@ -12,6 +12,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from antiphon.client.output_stream import OutputStream, StageMessage
+from antiphon.config.deploy import ServerDeploy
 from antiphon.config.pipeline import PipelineSpec
 from antiphon.errors import StageError
 from antiphon.messages.client import Segment, Usage
@@ -57,8 +58,8 @@ class TalkingClient(ScriptedClient):
 @asynccontextmanager
 async def serving(client: ScriptedClient, drain: Drain | None = None) -> AsyncIterator[str]:
     """The realtime route's address."""
-    settings = ServerSettings()
-    async with listening(create_app(client, settings, drain or Drain()), settings) as server:
+    settings = ServerDeploy()
+    async with listening(create_app(client, ServerSettings(settings), drain or Drain()), settings) as server:
         yield f"ws://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/v1/realtime"
 
 
