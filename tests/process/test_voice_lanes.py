@@ -6,6 +6,7 @@ import time
 import httpx
 import pytest
 
+from antiphon.messages.control import MAX_MESSAGE_BYTES
 from tests.process.conftest import Server, eventually
 from tests.process.metrics_page import metric
 
@@ -15,7 +16,6 @@ ONE_PART = " ".join([FIVE_WORDS] * 40)
 """As much as one request speaks: longer texts are spoken by several."""
 STAGES_OF_SPEECH = 2
 MAX_MESSAGES_PER_STAGE = 6
-MAX_MESSAGE_BYTES = 64 * 1024
 
 
 @pytest.fixture(scope="module")

@@ -54,12 +54,14 @@ from antiphon.messages.control import (
 )
 from antiphon.messages.error_info import to_error
 from antiphon.messages.params import check_size
+from antiphon.messages.report_parts import ReportGatherer, parts_of
 from antiphon.messages.tasks import ChatInput, TaskInput, has_media
 from antiphon.monitor.counters import lane_counters
 from antiphon.monitor.trace import open_trace
 from antiphon.transport.channel import ChannelFullError, GatheringOutlet, Inlet
 
 log = logging.getLogger(__name__)
+_MAX_NAME_CHARS = 1_000
 _LAST_WORDS_S = 5.0
 """How long outputs may be under way when all replicas have released their request."""
 
@@ -90,6 +92,7 @@ class EngineClient:
         """Those of open requests, and those whose request is over and whose consumer has not taken all yet."""
         self.admission = AdmissionView()
         self._epochs = itertools.count()
+        self._gatherer = ReportGatherer()
         self._reports: dict[str, StatsReport] = {}
         self._num_restarted = 0
         self._since_s = time.monotonic()
@@ -172,6 +175,8 @@ class EngineClient:
         check_size(payload.params)
         self.pipeline.route(payload.task, payload.inputs, payload.outputs)
         request_id = request_id or new_request_id()
+        if max(len(request_id), len(client)) > _MAX_NAME_CHARS:
+            raise InvalidRequestError(f"a request id, or a client's name, may have {_MAX_NAME_CHARS} characters")
         if request_id in self._open:
             raise InvalidRequestError(f"request id {request_id} is in use; wait until it ends or give another")
         accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -263,13 +268,15 @@ class EngineClient:
 
     def _handle(self, message: ToApiServer) -> None:
         if isinstance(message, StatsReport):
-            if message.source != self.name:  # our own are newer here
-                self._reports[message.source] = message
+            report = self._gatherer.take(message)
+            if report is not None and report.source != self.name:  # our own are newer here
+                self._reports[report.source] = report
             return
         if isinstance(message, AdmissionNews):
             return self.admission.hear(message)
         if isinstance(message, PeerDied):
             self._reports.pop(message.name, None)
+            self._gatherer.forget(message.name)
             self._lane_meter.forget(message.name)
             self._sender.forget_peer(message.connector_address)
             return
@@ -338,7 +345,8 @@ class EngineClient:
         """Every second: tell the orchestrator, and through it the other api-servers, what is counted here."""
         self._timers["report"] = asyncio.get_running_loop().call_later(STATS_INTERVAL_S, self._report)
         self._read_client_lane()  # see FrameInlet.fileno; the other inlets are read as often by themselves
-        self._tell(StatsReport(self.name, tuple(self._own_counters())))
+        for part in parts_of(self.name, tuple(self._own_counters())):
+            self._tell(part)
         self._lane_meter.close_window()
 
     def _forget_if_over(self, request_id: str, opened: OpenRequest) -> None:

@@ -13,6 +13,9 @@ from antiphon.errors import OverloadedError
 from antiphon.messages.error_info import ErrorInfo
 from antiphon.messages.params import RequestParams
 
+MAX_MESSAGE_BYTES = 64 * 1024
+"""The orchestrator cuts off who sends it a larger one. What grows with the deployment goes in parts."""
+
 
 class SubmitRequest(msgspec.Struct, frozen=True, tag="submit"):
     """api-server -> orchestrator: admit this request and bind it. Its input follows on the inter-stage lane.
@@ -197,11 +200,13 @@ STATS_INTERVAL_S = 1.0
 class StatsReport(msgspec.Struct, frozen=True, tag="stats"):
     """replica or api-server -> orchestrator -> api-servers: the counters of one process, or of the pools.
 
-    Names are those of monitor/families.py.
+    Names are those of monitor/families.py. It is part `number` of `num_parts`, from 0 on (messages/report_parts.py).
     """
 
     source: str
     counters: tuple[Counter, ...]
+    number: int = 0
+    num_parts: int = 1
 
 
 ToOrchestrator = SubmitRequest | AbortRequest | StageEvent | Ready | Leaving | StatsReport

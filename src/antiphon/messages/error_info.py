@@ -41,10 +41,11 @@ _KINDS = {
     )
 }
 _MAX_MESSAGE_CHARS = 2_000
+_MAX_NAME_CHARS = 200
 
 
 def to_info(error: AntiphonError) -> ErrorInfo:
-    """The error as a value; a message over 2,000 characters is cut so that it fits any control message.
+    """The error as a value; a message over 2,000 characters, or a param or code over 200, is cut: it fits any message.
 
     Half a surrogate pair, as file names of other encodings have it, becomes a question mark: it has no UTF-8.
     """
@@ -52,8 +53,8 @@ def to_info(error: AntiphonError) -> ErrorInfo:
     return ErrorInfo(
         kind=type(error).__name__,
         message=_encodable(error.message[:_MAX_MESSAGE_CHARS]),
-        param=_encodable(error.param),
-        code=_encodable(error.code),
+        param=_encodable(error.param[:_MAX_NAME_CHARS]),
+        code=_encodable(error.code[:_MAX_NAME_CHARS]),
         retry_after_s=retry_after_s,
     )
 

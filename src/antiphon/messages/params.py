@@ -9,7 +9,7 @@ import msgspec
 from antiphon.errors import InvalidRequestError
 
 _MAX_BYTES = 32 * 1024
-"""Control messages carry them, and the orchestrator cuts off who sends it one of more than 64 KiB."""
+"""Half of what a control message may take (MAX_MESSAGE_BYTES)."""
 _NUM_SEEDS = 2**32
 
 

@@ -30,6 +30,7 @@ from antiphon.messages.control import (
     ToOrchestrator,
 )
 from antiphon.messages.error_info import to_info
+from antiphon.messages.report_parts import ReportGatherer, parts_of
 from antiphon.monitor.windows import HostSnapshot, ReceivedReport
 from antiphon.orchestrator.admission import Admission
 from antiphon.orchestrator.members import ApiServer, Member, Members
@@ -106,6 +107,8 @@ class Orchestrator:
         self._ending_since_s: dict[str, float | None] = {}
         self._waiting_for_replica: dict[str, SubmitRequest] = {}
         self._is_told_full = False
+        self._are_pools_told = True
+        self._gatherer = ReportGatherer()
         self._reports: dict[str, ReceivedReport] = {}
         self._num_request_messages = 0
         self._tally = RequestTally()
@@ -172,8 +175,13 @@ class Orchestrator:
         waiting = {edge.producer for edge in self._pipeline.edges if edge.consumer in stages}
         return [name for name in state.unreleased if stage_of(name) not in waiting]
 
-    def tell_admission(self) -> None:
-        """Tell every api-server that there is no room any more, or again; call it after each batch of messages."""
+    def tell_news(self) -> None:
+        """Tell every api-server who has come and gone, and that there is no room any more, or again.
+
+        Call it after each batch of messages.
+        """
+        if not self._are_pools_told:
+            self._tell_all(*self._pools())
         if self._admission.is_full != self._is_told_full:
             self._is_told_full = self._admission.is_full
             self._tell_all(self._admission.news())
@@ -182,19 +190,25 @@ class Orchestrator:
         """Pass the last report of every process, and the pools' own counts, to every api-server."""
         if self._is_told_full:
             self._tell_all(self._admission.news())
-        reports = [StatsReport("pools", self._counters()), *(last.report for last in self._reports.values())]
-        for api_server in self._members.api_servers:
-            for report in reports:
-                self._tell(api_server, report)
+        self._tell_all(*self._pools())
+        for last in self._reports.values():
+            self._tell_all(*parts_of(last.report.source, last.report.counters))
 
-    def _tell_all(self, news: AdmissionNews) -> None:
-        for api_server in self._members.api_servers:
-            self._tell(api_server, news)
+    def _pools(self) -> tuple[StatsReport, ...]:
+        self._are_pools_told = True
+        return parts_of("pools", self._counters())
 
-    def _keep(self, report: StatsReport) -> None:
+    def _tell_all(self, *news: AdmissionNews | StatsReport) -> None:
+        for api_server in self._members.api_servers:
+            for each in news:
+                self._tell(api_server, each)
+
+    def _keep(self, part: StatsReport) -> None:
         """Reports of members, and of this process itself; the last words of one that has gone are not kept."""
-        if report.source == ORCHESTRATOR or self._members.find(report.source) is not None:
-            self._reports[report.source] = ReceivedReport(time.monotonic(), report)
+        if part.source == ORCHESTRATOR or self._members.find(part.source) is not None:
+            report = self._gatherer.take(part)
+            if report is not None:
+                self._reports[part.source] = ReceivedReport(time.monotonic(), report)
 
     def _submit(self, submit: SubmitRequest) -> None:
         if self._members.api_server(submit.api_server) is None:
@@ -308,12 +322,14 @@ class Orchestrator:
         self._process_tally.joined(ready.name)
         if self._members.pool_of(ready.name) is not None:
             self._tell(member, Joined())
+        elif self._is_told_full:
+            self._tell(member, self._admission.news())
         log.info("%s joined", ready.name)
         waiting, self._waiting_for_replica = self._waiting_for_replica, {}
         for submit in waiting.values():
             self._admission.resubmit(submit)
         self._admit()
-        self.report()
+        self._are_pools_told = False
 
     def _drain(self, name: str) -> None:
         pool = self._members.pool_of(name)
@@ -323,7 +339,7 @@ class Orchestrator:
             log.info("%s leaves when nothing is bound to it any more", name)
             pool.drain(name)
             self._dismiss_if_drained(name)
-            self.report()
+            self._are_pools_told = False
 
     def _dismiss_if_drained(self, name: str) -> None:
         pool, replica = self._members.pool_of(name), self._members.replica(name)
@@ -339,6 +355,7 @@ class Orchestrator:
             self._process_tally.died(member.name)
         self._members.leave(member.name)
         self._reports.pop(member.name, None)
+        self._gatherer.forget(member.name)
         self._outlet.forget(member.control_address)
         if isinstance(member, ApiServer):
             self._forget_requests_of(member.name)
@@ -349,7 +366,7 @@ class Orchestrator:
         self._remove_sockets(member.control_address, member.connector_address, client_address)
         for other in self._members.all:
             self._tell(other, PeerDied(member.name, member.connector_address, client_address))
-        self.report()
+        self._are_pools_told = False
 
     def _remove_sockets(self, *addresses: str) -> None:
         self._processes.remove_sockets(*(address for address in addresses if address))

@@ -9,7 +9,7 @@ import time
 from antiphon.ids import ORCHESTRATOR
 from antiphon.messages import codec
 from antiphon.messages.bootstrap import Bootstrap
-from antiphon.messages.control import STATS_INTERVAL_S, Counter, StatsReport
+from antiphon.messages.control import MAX_MESSAGE_BYTES, STATS_INTERVAL_S, Counter, StatsReport
 from antiphon.models.registry import load_pipeline
 from antiphon.monitor.counters import lane_counters
 from antiphon.monitor.factory import make_monitor
@@ -20,14 +20,12 @@ from antiphon.orchestrator.process_watch import ProcessWatch
 from antiphon.process import ChildProcess
 from antiphon.transport.channel import GatheringOutlet, Inlet, Poller
 
-_MAX_MESSAGE_BYTES = 64 * 1024
-
 
 class OrchestratorProcess:
     """Owns the control lane's hub: one inlet that everybody speaks to, one outlet."""
 
     def __init__(self, bootstrap: Bootstrap) -> None:
-        self._inlet = Inlet(bootstrap.orchestrator_address, codec.TO_ORCHESTRATOR, max_message_bytes=_MAX_MESSAGE_BYTES)
+        self._inlet = Inlet(bootstrap.orchestrator_address, codec.TO_ORCHESTRATOR, max_message_bytes=MAX_MESSAGE_BYTES)
         self._outlet = GatheringOutlet()
         self._poller = Poller()
         config = bootstrap.config
@@ -75,7 +73,7 @@ class OrchestratorProcess:
             self._orchestrator.handle(message)
         for name, pid in self._watch.ended():
             self._orchestrator.process_ended(name, pid)
-        self._orchestrator.tell_admission()
+        self._orchestrator.tell_news()
         self._report_if_due()
         self._outlet.flush()
         self._loop_meter.turn_ends()

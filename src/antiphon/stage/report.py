@@ -1,13 +1,14 @@
 """The once-a-second StatsReport of a replica: what the engine, the connector and the lanes have counted.
 
-In: owners of counters. Out: one small control message per STATS_INTERVAL_S. Does not know: requests.
+In: owners of counters. Out: one report per STATS_INTERVAL_S. Does not know: requests.
 """
 
 import time
 from collections.abc import Callable, Iterator
 
 from antiphon.connector.base import Connector
-from antiphon.messages.control import STATS_INTERVAL_S, Counter, StatsReport
+from antiphon.messages.control import STATS_INTERVAL_S, Counter
+from antiphon.messages.report_parts import parts_of
 from antiphon.monitor.counters import lane_counters
 from antiphon.monitor.distribution import DURATION_BUCKETS_S, Distribution
 from antiphon.monitor.edge_counters import connector_counters
@@ -51,7 +52,8 @@ class StatisticsReporter:
         now_s = time.monotonic()
         if now_s >= self._next_s:
             self._next_s = now_s + STATS_INTERVAL_S
-            self._outlet.send(self._orchestrator_address, StatsReport(self._replica, self._counters(num_bound)))
+            for part in parts_of(self._replica, self._counters(num_bound)):
+                self._outlet.send(self._orchestrator_address, part)
 
     def _counters(self, num_bound: int) -> tuple[Counter, ...]:
         label = (("replica", self._replica),)

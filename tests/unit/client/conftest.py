@@ -16,7 +16,14 @@ from antiphon.connector.shm import ShmConnector
 from antiphon.messages import codec
 from antiphon.messages.bootstrap import Bootstrap
 from antiphon.messages.client import Addressed, ClientFrame, ClientOutput
-from antiphon.messages.control import Ready, RequestAccepted, StatsReport, SubmitRequest, ToOrchestrator
+from antiphon.messages.control import (
+    MAX_MESSAGE_BYTES,
+    Ready,
+    RequestAccepted,
+    StatsReport,
+    SubmitRequest,
+    ToOrchestrator,
+)
 from antiphon.transport.address import RunDirectory
 from antiphon.transport.channel import Inlet, Outlet
 
@@ -30,7 +37,9 @@ class Stage:
 
     def __init__(self, directory: RunDirectory, *, release_s: float = 60.0, **server: float) -> None:
         self.address = directory.address
-        self._inlet = Inlet(directory.address("orchestrator.control"), codec.TO_ORCHESTRATOR)
+        self._inlet = Inlet(
+            directory.address("orchestrator.control"), codec.TO_ORCHESTRATOR, max_message_bytes=MAX_MESSAGE_BYTES
+        )
         self.outlet = Outlet()
         self.entry = ShmConnector(directory.address("talker/0.chunks"), arena_bytes=1 << 20)
         self._heard: list[ToOrchestrator] = []

@@ -5,7 +5,6 @@ import os
 import resource
 import time
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -38,6 +37,7 @@ from antiphon.messages.control import (
 from antiphon.messages.error_info import to_info
 from antiphon.messages.interstage import ChunkFlag
 from antiphon.messages.params import SamplingParams
+from antiphon.messages.report_parts import ReportGatherer, parts_of
 from antiphon.messages.tasks import ChatInput, ChatMessage, Sound, SpeechInput, TaskInput, TranscriptionInput
 from tests.unit.client.conftest import Stage, until
 
@@ -416,8 +416,30 @@ async def test_once_a_second_the_orchestrator_hears_what_is_counted_here_and_oth
         dict(each.labels)["process"]: each.value for each in stage.client.counters() if each.name == "requests_open"
     }
     assert seen == {"api-server/0": 0, "api-server/1": 5}
-    sizes = [len(msgspec.msgpack.encode(report)) for report in stage.reports]
-    assert max(sizes) < 64 * 1024
+
+
+async def test_what_is_counted_of_a_thousand_replicas_reaches_the_orchestrator_and_comes_back(stage) -> None:
+    names = [f"code2wav/{number}" for number in range(1_000)]
+    for name in names:
+        frame = ClientFrame(name, [Addressed("req-none", 0, PCM)], 3, time.monotonic())
+        stage.outlet.send(stage.address("api-server/0.client"), frame)
+    gatherer, heard = ReportGatherer(), dict[str, float]()
+    while len(heard) < len(names):
+        await stage.reported("client_messages_consumed_total")
+        for report in filter(None, map(gatherer.take, stage.reports)):
+            heard = {dict(e.labels)["replica"]: e.value for e in report.counters if "consumed" in e.name}
+    assert heard == dict.fromkeys(names, 3.0)
+    bound = tuple(Counter("replica_inflight", (("replica", name),), 2.0) for name in names)
+    for part in parts_of("pools", bound):
+        stage.tells(part)
+    await until(lambda: counted(stage, "replica_inflight") == 2.0 * len(names))
+
+
+async def test_a_name_that_no_control_message_has_room_for_is_refused(stage) -> None:
+    for given in ({"request_id": "r" * 70_000}, {"client": "c" * 70_000}):
+        with pytest.raises(InvalidRequestError, match="may have 1000 characters"):
+            await stage.client.submit(HELLO, **given)
+    await stage.holds_nothing()
 
 
 async def test_a_replica_for_whose_connection_there_was_no_descriptor_is_heard_when_there_is_one(stage) -> None:

@@ -2,6 +2,7 @@
 
 import gc
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from antiphon.client.output_stream import StageMessage
 from antiphon.config.deploy import DeployConfig, EdgeDeploy, StageDeploy
 from antiphon.config.pipeline import Modality, StartWhen
+from antiphon.errors import StageError
 from antiphon.messages import codec
 from antiphon.messages.bootstrap import Bootstrap
 from antiphon.messages.client import (
@@ -31,6 +33,7 @@ from antiphon.messages.client import (
     Word,
 )
 from antiphon.messages.control import (
+    MAX_MESSAGE_BYTES,
     AbortRequest,
     AdmissionNews,
     Counter,
@@ -54,9 +57,9 @@ from antiphon.messages.control import (
     ToOrchestrator,
     ToReplica,
 )
-from antiphon.messages.error_info import ErrorInfo
+from antiphon.messages.error_info import ErrorInfo, to_info
 from antiphon.messages.interstage import ChunkFlag, ChunkForm, ChunkHeader, TensorSpec
-from antiphon.messages.params import RequestParams, SamplingParams, SpeechParams, TranscriptionParams
+from antiphon.messages.params import RequestParams, SamplingParams, SpeechParams, TranscriptionParams, check_size
 
 ERROR = ErrorInfo("OverloadedError", "wait", "model", "overloaded", 2.5)
 PARAMS = RequestParams(
@@ -133,6 +136,23 @@ def test_the_garbage_collector_looks_at_no_output_that_waits(output: ClientOutpu
     frame = codec.CLIENT_FRAME.decode(msgspec.msgpack.encode(ClientFrame("talker/0", [Addressed("req-1", 1, output)])))
     (addressed,) = frame.outputs
     assert not any(gc.is_tracked(each) for each in (addressed, addressed.output, StageMessage("talker", output)))
+
+
+def test_the_largest_of_each_kind_fits_the_orchestrators_lane() -> None:
+    """All but reports, which go in parts: what has a length that somebody else chooses is bounded where it comes in."""
+    name, address, sign = "r" * 1_000, "x" * 107, "\U0001f600"
+    params = RequestParams(SamplingParams(stop=("s" * 32_000,)))
+    check_size(params)
+    error = to_info(StageError(sign * 10_000, param=sign * 10_000, code=sign * 10_000))
+    largest: list[ToOrchestrator] = [
+        SubmitRequest(name, name, name, frozenset(Modality), frozenset(Modality), params, 2**60, True, name),
+        AbortRequest(name, name),
+        StageEvent(name, 2**60, name, StageEventKind.FAILED, error),
+        Ready(name, address, address, address, 2**30),
+        Leaving(name),
+    ]
+    assert {type(each) for each in largest} == set(get_args(ToOrchestrator)) - {StatsReport}
+    assert all(len(msgspec.msgpack.encode(each)) < MAX_MESSAGE_BYTES for each in largest)
 
 
 def test_the_samples_above_leave_no_message_of_a_union_out() -> None:

@@ -16,6 +16,7 @@ from antiphon.errors import (
     UnsupportedModalityError,
 )
 from antiphon.messages.control import (
+    MAX_MESSAGE_BYTES,
     AbortRequest,
     AdmissionNews,
     Counter,
@@ -37,6 +38,7 @@ from antiphon.messages.control import (
 )
 from antiphon.messages.error_info import to_error, to_info
 from antiphon.messages.params import RequestParams, SpeechParams
+from antiphon.messages.report_parts import ReportGatherer, parts_of
 from antiphon.models.voice.pipeline import PIPELINE as VOICE
 from antiphon.orchestrator.admission import Admission
 from antiphon.orchestrator.orchestrator import Orchestrator
@@ -329,7 +331,7 @@ def test_a_request_beyond_the_queue_is_told_when_to_come_back() -> None:
 
 def news_of(bench: Bench) -> list[tuple[str, int | None]]:
     """Whom the orchestrator has told about admission since the last call, and what."""
-    bench.orchestrator.tell_admission()
+    bench.orchestrator.tell_news()
     others, bench.others[:] = list(bench.others), []
     return [(address, message.max_waiting) for address, message in others if isinstance(message, AdmissionNews)]
 
@@ -658,6 +660,31 @@ def test_the_last_report_of_each_live_process_is_passed_on(bench: Bench) -> None
     bench.reports.clear()
     bench.orchestrator.report()
     assert not [report for _, report in bench.reports if report.source == "talker/0"]
+
+
+def test_with_a_thousand_replicas_no_message_is_larger_than_the_lane_takes_and_none_is_told_per_join() -> None:
+    names = [f"{stage}/{number}" for stage in STAGES for number in range(250)]
+    bench = Bench().join(*names)
+    assert bench.reports == []
+    bench.orchestrator.tell_news()
+    pools = whole(bench, "pools")
+    assert sum(value for name, value in pools.items() if name.startswith("replicas_live")) == len(names)
+    consumed = tuple(Counter("client_messages_consumed_total", (("replica", name),), 2.0) for name in names)
+    for part in parts_of("api-server/0", consumed):
+        bench.orchestrator.handle(part)
+    bench.orchestrator.report()
+    assert len(whole(bench, "api-server/0")) == len(names)
+    everything = (message for _, message in (*bench.reports, *bench.others, *bench.sent))
+    assert max(len(msgspec.msgpack.encode(message)) for message in everything) < MAX_MESSAGE_BYTES
+
+
+def whole(bench: Bench, source: str) -> dict[str, float]:
+    """The last report of `source` that an api-server has heard, put together."""
+    gatherer, counters = ReportGatherer(), tuple[Counter, ...]()
+    for address, part in bench.reports:
+        if address == API and part.source == source and (report := gatherer.take(part)) is not None:
+            counters = report.counters
+    return {"/".join((each.name, *(value for _, value in each.labels))): each.value for each in counters}
 
 
 def test_every_end_of_a_request_is_counted_by_task_and_outcome(bench: Bench) -> None:

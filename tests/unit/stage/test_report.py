@@ -4,15 +4,13 @@ import msgspec
 import pytest
 
 from antiphon.connector.inproc import InprocConnector
-from antiphon.messages.control import StatsReport
+from antiphon.messages.control import MAX_MESSAGE_BYTES, StatsReport
 from antiphon.monitor.families import Kind, family_of
 from antiphon.stage.engine.base import EngineStatistics
 from antiphon.stage.engine.step_meter import StepMeter
 from antiphon.stage.output_meter import OutputMeter
 from antiphon.stage.report import StatisticsReporter
 from antiphon.transport.channel import LaneCounters
-
-MAX_MESSAGE_BYTES = 64 * 1024
 
 
 class Engine:
