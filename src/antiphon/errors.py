@@ -7,6 +7,7 @@ Does not know: transports, HTTP frameworks, models.
     |- RequestError               one request      4xx
     |  |- InvalidRequestError                      400
     |  |- UnauthorizedError                        401
+    |  |- ForbiddenError                           403
     |  |- RequestTooLargeError                     413
     |  |- RequestTimeoutError                      408
     |  |- UnsupportedModalityError                 400
@@ -61,6 +62,13 @@ class UnauthorizedError(RequestError):
 
     http_status = 401
     default_code = "invalid_api_key"
+
+
+class ForbiddenError(RequestError):
+    """The request comes from a web page that may not use this server, or calls it by a name that is not its own."""
+
+    http_status = 403
+    default_code = "forbidden"
 
 
 class RequestTooLargeError(RequestError):

@@ -21,7 +21,7 @@ class RawRequest:
     ) -> None:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         kind = [] if any(header.lower().startswith("content-type") for header in headers) else ["application/json"]
-        lines = [f"POST {path} HTTP/1.1", "Host: here", f"Content-Length: {len(data)}", *headers]
+        lines = [f"POST {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(data)}", *headers]
         lines += [f"Content-Type: {value}" for value in kind]
         self._socket = socket.socket()
         if receive_bytes:

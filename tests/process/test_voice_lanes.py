@@ -74,7 +74,8 @@ def test_no_control_message_is_large_whatever_the_input(voice_server, http):
 
 def test_a_client_that_disconnects_in_mid_stream_stops_every_stage_and_the_next_is_served(voice_server, http):
     body = f'{{"model":"voice","input":"{" ".join([FIVE_HUNDRED_WORDS] * 5)}","response_format":"pcm"}}'.encode()
-    head = b"POST /v1/audio/speech HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    head = b"POST /v1/audio/speech HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    head += b"Content-Length: %d\r\n\r\n"
     with socket.create_connection(("127.0.0.1", voice_server.port)) as connection:
         connection.sendall(head % len(body) + body)
         assert b"200 OK" in connection.recv(65536)

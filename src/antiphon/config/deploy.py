@@ -20,6 +20,7 @@ WindowSeconds = Annotated[float, Meta(ge=0.1, le=3600.0)]
 FramesPerS = Annotated[float, Meta(ge=0.01, le=1000.0)]
 SecondsOrZero = Annotated[float, Meta(ge=0.0, le=1e7)]
 Origins = Annotated[str, Meta(pattern=r"^((^|,) *(\*|[a-z][a-z0-9+.-]*://[^/\s,]+) *)*$")]
+HostNames = Annotated[str, Meta(pattern=r"^((^|,) *(\*|[A-Za-z0-9._-]+) *)*$")]
 Networks = Annotated[str, Meta(pattern=r"^((^|,) *[0-9a-fA-F.:]+(/\d+)? *)*$")]
 DeviceName = Annotated[str, Meta(pattern=r"^(cpu|cuda|npu|xpu)(:\d+)?$")]
 
@@ -29,7 +30,8 @@ class ServerDeploy:
     """The HTTP side. api_servers processes share one port; limits are per request.
 
     api_key_file: one key a line; "" = none. trusted_proxies: whose X-Forwarded-For is believed.
-    cors_origins: whose web pages may use this server. max_request_s: 0 = no limit.
+    cors_origins: whose web pages may use this server. allowed_hosts: what it may be called.
+    max_request_s: 0 = no limit.
     """
 
     host: str = "127.0.0.1"
@@ -38,6 +40,7 @@ class ServerDeploy:
     api_key_file: str = ""
     trusted_proxies: Networks = ""
     cors_origins: Origins = ""
+    allowed_hosts: HostNames = ""
     max_body_mib: Count = 32
     max_audio_s: Seconds = 1800.0
     max_text_chars: Count = 20_000

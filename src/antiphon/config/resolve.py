@@ -37,6 +37,7 @@ _ENUMS = {"start_when": StartWhen, "kind": ConnectorKind, "engine": EngineKind}
 _PATTERNS = {
     "device": "expected cpu, cuda, npu or xpu, and which one if there are several: cuda:1",
     "cors_origins": "expected origins, separated by commas, without a path: https://voice.example:8443, or *",
+    "allowed_hosts": "expected names without a port, separated by commas: voice.example, or *",
     "trusted_proxies": "expected addresses or networks, separated by commas: 127.0.0.1, 10.0.0.0/8",
 }
 _MAX_DEPTH = 8  # far deeper than any key: what is nested without end is not followed

@@ -24,6 +24,7 @@ from antiphon.server.limits import BodyLimit
 from antiphon.server.metrics import HttpMetrics, metrics_router
 from antiphon.server.models import ModelCatalogue, models_router
 from antiphon.server.openapi import DescribedApp
+from antiphon.server.origin_gate import OriginGate
 from antiphon.server.outcomes import OutcomeLog
 from antiphon.server.page.routes import page_router
 from antiphon.server.realtime.route import realtime_router
@@ -37,7 +38,7 @@ def create_app(client: EngineClient, settings: ServerSettings, drain: Drain) -> 
     """The app over `client`, which must be started before the first request comes; `drain` ends its work.
 
     Layers, outermost first: Cors (headers), RequestEdge (id, one answer, counts), Preflight (204), KeyGate (401),
-    DrainGate (503), AdmissionGate (503), BodyLimit (413, 408), the routes.
+    OriginGate (403), DrainGate (503), AdmissionGate (503), BodyLimit (413, 408), the routes.
     """
     origins = Origins(settings.deploy.cors_origins)
     metrics = HttpMetrics(client.name, client.counters, drain.num_open)
@@ -55,6 +56,7 @@ def create_app(client: EngineClient, settings: ServerSettings, drain: Drain) -> 
             Middleware(RequestEdge, metrics=metrics, drain=drain),
             *([Middleware(Preflight, origins=origins)] if origins else []),
             Middleware(KeyGate, keys=KeyRing(settings.api_key_digests)),
+            Middleware(OriginGate, deploy=settings.deploy, origins=origins),
             Middleware(DrainGate, drain=drain),
             Middleware(AdmissionGate, callers=Callers(settings.deploy.trusted_proxies), admission=client.admission),
             Middleware(BodyLimit, settings=settings.deploy),

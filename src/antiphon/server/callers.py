@@ -52,9 +52,9 @@ class Callers:
             if name == b"x-forwarded-for"
             for hop in value.split(b",")
         ]
-        while forwarded and self._is_trusted(peer) and _is_address(forwarded[-1]):
+        while forwarded and self._is_trusted(peer) and is_address(forwarded[-1]):
             peer = forwarded.pop()
-        if not _is_address(peer):
+        if not is_address(peer):
             return peer
         address = ip_address(peer)
         if isinstance(address, IPv6Address) and address.ipv4_mapped is None:
@@ -62,7 +62,7 @@ class Callers:
         return peer
 
     def _is_trusted(self, name: str) -> bool:
-        return _is_address(name) and any(ip_address(name) in network for network in self._trusted)
+        return is_address(name) and any(ip_address(name) in network for network in self._trusted)
 
 
 class AdmissionGate:
@@ -85,7 +85,8 @@ class AdmissionGate:
         await self._app(scope, receive, send)
 
 
-def _is_address(name: str) -> bool:
+def is_address(name: str) -> bool:
+    """True for an IPv4 or IPv6 address."""
     try:
         ip_address(name)
     except ValueError:

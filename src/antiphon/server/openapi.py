@@ -48,6 +48,7 @@ _DESCRIPTION = (
 _REASONS = {
     400: "A bad request; `param` names the field.",
     401: "The server has API keys, and the request carries none of them.",
+    403: "The web page, or the name by which the server was called, is not one that the operator lets in.",
     404: "There is no such model or request.",
     408: "The body did not come in time.",
     413: "The body, or the media in it, is over a limit.",
@@ -61,7 +62,7 @@ _EXAMPLES: dict[str, Json] = {
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "Hello there."}], "max_tokens": 20},
 }
 _ANSWERING_MODELS = (ChatCompletion.__name__,)
-_WORK = (400, 401, 404, 408, 413, 500, 502, 503, 504)
+_WORK = (400, 401, 403, 404, 408, 413, 500, 502, 503, 504)
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Answer:
     text: str
     json: type[BaseModel] | None = None
     other: dict[str, Json] = field(default_factory=dict)
-    errors: tuple[int, ...] = (401, 503)
+    errors: tuple[int, ...] = (401, 403, 503)
 
     def content(self) -> Json:
         """As OpenAPI has it."""
@@ -83,18 +84,18 @@ ANSWERS = {
     "post /v1/audio/speech": Answer(
         "The bytes of one audio file as they are made, or events with base64 audio.", None, _AUDIO | _EVENTS, _WORK
     ),
-    "get /v1/audio/speech/{request_id}": Answer("How the request went.", SpeechOutcome, errors=(401, 404, 503)),
+    "get /v1/audio/speech/{request_id}": Answer("How the request went.", SpeechOutcome, errors=(401, 403, 404, 503)),
     "post /v1/chat/completions": Answer("The answer, or its pieces as events.", ChatCompletion, _EVENTS, _WORK),
     "post /v1/audio/transcriptions": Answer(
         "What is said, in the format that was asked for; or events.", Transcription, _SUBTITLES | _EVENTS, _WORK
     ),
     "post /v1/audio/translations": Answer("What is said, in English.", Transcription, _SUBTITLES, _WORK),
     "get /v1/models": Answer("All names.", ModelList),
-    "get /v1/models/{model}": Answer("The name.", Model, errors=(401, 404, 503)),
+    "get /v1/models/{model}": Answer("The name.", Model, errors=(401, 403, 404, 503)),
     "get /v1/audio/voices": Answer("All voices.", VoiceList),
-    "get /health": Answer("The process is up.", Health, errors=()),
-    "get /ready": Answer("Every stage has a live replica.", Readiness, errors=(503,)),
-    "get /metrics": Answer("Prometheus text.", None, {"text/plain": _TEXT}, ()),
+    "get /health": Answer("The process is up.", Health, errors=(403,)),
+    "get /ready": Answer("Every stage has a live replica.", Readiness, errors=(403, 503)),
+    "get /metrics": Answer("Prometheus text.", None, {"text/plain": _TEXT}, (403,)),
 }
 
 

@@ -87,6 +87,8 @@ def test_of_two_settings_the_later_wins() -> None:
         ("server.cors_origins=voice.example", "expected origins, separated by commas, without a path: https://"),
         ("server.cors_origins=https://voice.example/page", "expected origins"),
         ("server.cors_origins=https://a.example https://b.example", "expected origins"),
+        ("server.allowed_hosts=https://voice.example", "expected names without a port, separated by commas: voice"),
+        ("server.allowed_hosts=voice.example:8000", "expected names without a port"),
         ("server.trusted_proxies=proxy.example", "expected addresses or networks, separated by commas: 127.0.0.1"),
         ("connector.kind=carrier_pigeon", "connector.kind='carrier_pigeon': expected one of shm"),
         ("stages.thinker.engine=magic", "expected one of generation, autoregressive, llama_cpp"),
@@ -343,11 +345,16 @@ def _resolves_or_refuses(assignments: tuple[str, ...], file: str) -> None:
         "server.cors_origins=https://voice.example",
         "server.cors_origins=https://voice.example:8443, http://localhost:3000,capacitor://localhost",
         "server.trusted_proxies=127.0.0.1, 10.0.0.0/8,fd00::/8",
+        'server.allowed_hosts="*"',
+        "server.allowed_hosts=voice.example, my-pc",
     ],
 )
-def test_origins_and_proxies_are_lists_in_one_text(assignment: str) -> None:
+def test_origins_names_and_proxies_are_lists_in_one_text(assignment: str) -> None:
     path, _, value = assignment.partition("=")
     server = deploy(assignment).config.server
-    assert {"server.cors_origins": server.cors_origins, "server.trusted_proxies": server.trusted_proxies}[path] == (
-        value.strip('"')
-    )
+    values = {
+        "server.cors_origins": server.cors_origins,
+        "server.trusted_proxies": server.trusted_proxies,
+        "server.allowed_hosts": server.allowed_hosts,
+    }
+    assert values[path] == value.strip('"')

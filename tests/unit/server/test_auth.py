@@ -75,7 +75,7 @@ async def test_what_tells_how_the_server_is_needs_no_key(http, path):
 async def test_a_server_without_keys_takes_what_clients_send_as_one(client, drain):
     client.script = [audio(10), end("code2wav")]
     app = create_app(client, ServerSettings(), drain)
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as http:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as http:
         for headers in ({}, bearer("anything")):
             assert (await http.post("/v1/audio/speech", json=SPEECH, headers=headers)).status_code == 200
 

@@ -45,7 +45,12 @@ async def open_socket(server: uvicorn.Server, receive_bytes: int = 0) -> socket.
 
 def post(path: str, body: dict, *headers: str) -> bytes:
     data = json.dumps(body).encode()
-    lines = [f"POST {path} HTTP/1.1", "Host: here", "Content-Type: application/json", f"Content-Length: {len(data)}"]
+    lines = [
+        f"POST {path} HTTP/1.1",
+        "Host: localhost",
+        "Content-Type: application/json",
+        f"Content-Length: {len(data)}",
+    ]
     return "\r\n".join([*lines, *headers, "", ""]).encode() + data
 
 
@@ -155,7 +160,7 @@ async def test_a_body_that_does_not_come_is_a_408_that_names_the_setting(
     assert client.request_ids == []
 
 
-@pytest.mark.parametrize("sent", [b"", b"\r\n", b"POST /v1/audio/sp", b"GET /health HTTP/1.1\r\nHost: a\r\nA: "])
+@pytest.mark.parametrize("sent", [b"", b"\r\n", b"POST /v1/audio/sp", b"GET / HTTP/1.1\r\nHost: localhost\r\nA: "])
 async def test_a_head_that_does_not_come_ends_its_connection(client, caplog, sent):
     async with served(client, client_send_deadline_s=DEADLINE_S) as server:
         silent = await open_socket(server)
@@ -181,7 +186,7 @@ async def test_a_client_whose_next_requests_wait_for_an_answer_is_not_slow(clien
 async def test_a_client_that_goes_on_sending_slowly_after_its_answer_is_cut_off(client):
     async with served(client, client_send_deadline_s=DEADLINE_S) as server:
         slow = await open_socket(server)
-        await send(slow, b"POST /nowhere HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n")
+        await send(slow, b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n")
         dribbled = 0
         try:
             while dribbled < 200:
@@ -218,7 +223,7 @@ async def test_bytes_that_are_no_http_get_an_envelope_with_an_id(client):
     assert json.loads(body)["error"]["code"] == "invalid_http"
 
 
-HEALTH = b"GET /health HTTP/1.1\r\nHost: here\r\n"
+HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 
 
 @pytest.mark.parametrize(
@@ -243,7 +248,7 @@ async def test_a_head_without_end_is_refused_before_it_fills_the_memory(client, 
 async def test_a_body_that_is_no_http_gets_an_envelope_and_nothing_of_its_request_is_left(client):
     async with served(client) as server:
         peer = await open_socket(server)
-        head = b"POST /v1/audio/speech HTTP/1.1\r\nHost: here\r\nContent-Type: application/json\r\n"
+        head = b"POST /v1/audio/speech HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         await send(peer, head + b"Transfer-Encoding: chunked\r\n\r\n5\r\n12345\r\nno length\r\n")
         head, _, body = (await read_to_end(peer)).partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 400")

@@ -26,7 +26,7 @@ async def pages(client, drain):
     app = create_app(
         client, replace(ServerSettings(), api_key_digests=(digest,), deploy=ServerDeploy(cors_origins=origins)), drain
     )
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as http:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as http:
         yield http
 
 
@@ -70,7 +70,7 @@ async def test_a_key_is_asked_for_as_always(pages, client):
 
 async def test_a_star_lets_every_page_in(client, drain):
     app = create_app(client, ServerSettings(ServerDeploy(cors_origins="*")), drain)
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as http:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as http:
         preflight = await http.options("/v1/audio/speech", headers={"Origin": OTHER, **ASKING})
         get = await http.get("/health")
     assert preflight.status_code == 204

@@ -238,7 +238,7 @@ HANDSHAKE = ["Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Key: dG
 async def test_a_handshake_that_cannot_be_accepted_gets_an_envelope_and_leaves_no_connection(lines, status):
     async with echoing() as (_, url):
         reader, writer = await asyncio.open_connection("127.0.0.1", int(url.split(":")[2].split("/")[0]))
-        writer.write("\r\n".join([*lines, "Host: here", "", ""]).encode())
+        writer.write("\r\n".join([*lines, "Host: localhost", "", ""]).encode())
         async with asyncio.timeout(5):
             answer = await reader.read()
         head, _, body = answer.partition(b"\r\n\r\n")
