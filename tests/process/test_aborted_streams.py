@@ -12,7 +12,7 @@ from antiphon.bench.chaos.actions import Ask, Door, Form, Manner
 from antiphon.bench.chaos.answer import End, Expected, Outcome
 from antiphon.bench.chaos.client import HttpDoor, outcome_of
 from tests.process.conftest import Server, eventually, start_server
-from tests.process.metrics_page import totals
+from tests.process.metrics_page import assert_nothing_is_held, totals
 from tests.process.relay_server import children
 
 NUM_WARM, NUM_ALL = 1_000, 2_000
@@ -21,7 +21,6 @@ NUM_AT_ONCE = 24
 DEADLINE_S = 40.0
 MAX_GROWTH_BYTES = 2 << 20
 FORMS = [Form.CHAT_EVENTS, Form.SPOKEN_CHAT_EVENTS, Form.SPEECH_BYTES, Form.SPEECH_EVENTS]
-HELD = ("leases", "arena_used_bytes", "requests_bound", "requests_open", "requests_inflight", "client_backlog_bytes")
 
 
 @pytest.fixture(scope="module")
@@ -42,11 +41,6 @@ def sizes(server: Server) -> dict[str, tuple[int, int]]:
         )
         for pid, name in pids.items()
     }
-
-
-def held(server: Server) -> dict[str, float]:
-    """What is left of any stream, by its gauge."""
-    return {name: value for name, value in totals(server).items() if name in HELD and value}
 
 
 def asks(first: int, last: int) -> list[Ask]:
@@ -72,12 +66,13 @@ async def leave_all(server: Server, wanted: list[Ask]) -> list[Outcome]:
 
 def test_2000_streams_whose_clients_left_leave_no_memory_no_descriptor_and_no_lease(server: Server) -> None:
     warm = asyncio.run(leave_all(server, asks(0, NUM_WARM)))
-    assert eventually(lambda: not held(server))
+    assert_nothing_is_held(server)
     before = sizes(server)
 
     rest = asyncio.run(leave_all(server, asks(NUM_WARM, NUM_ALL)))
     assert {outcome.end for outcome in warm + rest} == {End.ABORTED}, [o for o in rest if o.end is not End.ABORTED][:5]
-    assert eventually(lambda: not held(server)), held(server)
+    assert_nothing_is_held(server)
+    assert totals(server)["arena_used_bytes"] == 0
     assert eventually(lambda: descriptors(sizes(server)) == descriptors(before)), (before, sizes(server))
     after = sizes(server)
     grown = {name: after[name][0] - before[name][0] for name in before}

@@ -1,7 +1,6 @@
 """Bad input gets a clear error and costs no stage any work; after all of it the server answers as before."""
 
 import json
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,7 +9,7 @@ import pytest
 
 from tests.process.bad_requests import BAD_REQUESTS, SPEECH, SPEECH_PATH, Bad
 from tests.process.conftest import Server
-from tests.process.metrics_page import totals
+from tests.process.metrics_page import assert_nothing_is_held, totals
 
 INVALID, TOO_LARGE_BYTES = "invalid_request_error", 100_000_000
 WORK = (
@@ -23,8 +22,6 @@ WORK = (
     "request_messages_total",
 )
 """Counters of the stages, of what is sent to them, and of the orchestrator's messages about requests."""
-_REPORTED_S = 2.5
-"""After that what a stage has counted is on every page."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +63,7 @@ def send(http: httpx.Client, bad: Bad) -> httpx.Response:
 
 
 def work(server: Server) -> dict[str, float]:
-    time.sleep(_REPORTED_S)
+    assert_nothing_is_held(server)
     sums = totals(server)
     return {name: sums.get(name, 0.0) for name in WORK}
 
