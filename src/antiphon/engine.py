@@ -70,8 +70,9 @@ class Engine:
         try:
             self._launcher.start()
             await asyncio.to_thread(self._launcher.wait_ready)
-            self._client = make_engine_client(self._launcher.client_bootstrap("engine"))
-            await self._client.startup()
+            client = make_engine_client(self._launcher.client_bootstrap("engine"))
+            await client.startup()
+            self._client = client
         except BaseException:
             self._launcher.stop()
             raise
@@ -81,10 +82,12 @@ class Engine:
         """Abort what is open and end every process."""
         if self._watcher is not None:
             self._watcher.cancel()
-        if self._client is not None:
-            await self._client.close()
+        try:
+            if self._client is not None:
+                await self._client.close()
+        finally:
             self._client = None
-        await asyncio.to_thread(self._launcher.stop)
+            await asyncio.to_thread(self._launcher.stop)
 
     async def generate(self, task: str, inputs: TaskInput | str | np.ndarray) -> AsyncIterator[StageMessage]:
         """Run a request and give its outputs as they come; leaving the loop early aborts it.

@@ -80,6 +80,7 @@ def test_a_fault_in_a_stage_is_one_http_error_and_the_next_request_is_served(ser
 def test_a_killed_replica_is_started_again_and_with_it_its_request(server: Server, stage: str) -> None:
     assert_is_at_rest(server)
     answers: list[str] = []
+    assert eventually(lambda: not any(metric(server, "requests_bound").values()))  # of the test before
     asking = threading.Thread(target=lambda: answers.append(answer(server, SLOW_TEXT)))
     asking.start()
     labels = f'{{replica="{stage}/0",stage="{stage}"}}'

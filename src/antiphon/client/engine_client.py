@@ -8,7 +8,8 @@ import itertools
 import logging
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import assert_never
 from weakref import WeakSet
@@ -35,7 +36,7 @@ from antiphon.errors import (
 from antiphon.ids import new_request_id, stage_of
 from antiphon.messages import codec
 from antiphon.messages.bootstrap import Bootstrap
-from antiphon.messages.client import Addressed, OutputError, RawRows
+from antiphon.messages.client import Addressed, ClientFrame, OutputError, RawRows
 from antiphon.messages.control import (
     STATS_INTERVAL_S,
     AbortRequest,
@@ -57,7 +58,7 @@ from antiphon.messages.params import check_size
 from antiphon.messages.report_parts import ReportGatherer, parts_of
 from antiphon.messages.tasks import ChatInput, TaskInput, has_media
 from antiphon.monitor.counters import lane_counters
-from antiphon.monitor.trace import open_trace
+from antiphon.monitor.trace import NoTrace, Trace, open_trace
 from antiphon.transport.channel import ChannelFullError, GatheringOutlet, Inlet
 
 log = logging.getLogger(__name__)
@@ -98,19 +99,41 @@ class EngineClient:
         self._since_s = time.monotonic()
         self._lane_meter = LaneMeter()
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self.trace = open_trace(bootstrap.run_directory, name, is_on=bootstrap.is_traced)
+        self.trace: Trace = NoTrace()
+        self._opened = ExitStack()
+        """From `startup` on: what `close` closes."""
         self._raw_rows_bytes = 0
         self._text_options = TextOptions(pipeline, bootstrap.config)
 
     async def startup(self) -> None:
-        """Bind the inlets, watch them from the running event loop, and tell the orchestrator."""
-        loop = asyncio.get_running_loop()
-        self._control.startup()
-        self._client_lane.startup()
-        self._sender.startup()
-        loop.add_reader(self._control.fileno(), self._read_control)
-        loop.add_reader(self._client_lane.fileno(), self._read_client_lane)
-        loop.add_reader(self._sender.fileno(), self._sender.flush)
+        """Bind the inlets, watch them from the running event loop, and tell the orchestrator.
+
+        An error leaves nothing open.
+        """
+        with ExitStack() as opened:
+            self._open_all(opened)
+            self._say_ready()
+            self._opened = opened.pop_all()
+
+    def _open_all(self, opened: ExitStack) -> None:
+        """What `opened` closes again, the last first."""
+        bootstrap, loop = self._bootstrap, asyncio.get_running_loop()
+        self.trace = open_trace(bootstrap.run_directory, self.name, is_on=bootstrap.is_traced)
+        opened.callback(self.trace.close)
+        opened.callback(self._outlet.close)
+        watched: list[tuple[Inlet[ToApiServer] | Inlet[ClientFrame] | InputSender, Callable[[], None]]] = [
+            (self._control, self._read_control),
+            (self._client_lane, self._read_client_lane),
+            (self._sender, self._sender.flush),
+        ]
+        for source, read in watched:
+            source.startup()
+            opened.callback(source.close)
+            loop.add_reader(source.fileno(), read)
+            opened.callback(loop.remove_reader, source.fileno())
+        opened.callback(self._cancel_timers)
+
+    def _say_ready(self) -> None:
         bootstrap = self._bootstrap
         self._tell(
             Ready(
@@ -134,14 +157,11 @@ class EngineClient:
                 self._abort(request_id, "its client is closing")
         self.fail_all(ReplicaDiedError("the server is shutting down"))
         self._tell(Leaving(self.name))
+        self._opened.close()
+
+    def _cancel_timers(self) -> None:
         for timer in self._timers.values():
             timer.cancel()
-        loop = asyncio.get_running_loop()
-        for source in (self._control, self._client_lane, self._sender):
-            loop.remove_reader(source.fileno())
-            source.close()
-        self._outlet.close()
-        self.trace.close()
 
     def fail_all(self, error: AntiphonError) -> None:
         """End every open request with `error`: the server behind this client is gone."""

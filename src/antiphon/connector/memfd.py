@@ -9,6 +9,7 @@ import mmap
 import os
 import secrets
 import select
+from contextlib import ExitStack
 
 import msgspec
 
@@ -53,14 +54,17 @@ class OwnArena:
         return self._mapping
 
     def startup(self) -> None:
-        """Create the memfd, sealed so that a peer's mapping can never lose its pages."""
-        fd = os.memfd_create("antiphon-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(fd, self._size_bytes)
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
-        self._mapping = mmap.mmap(fd, self._size_bytes)
+        """Create the memfd, sealed so that a peer's mapping can never lose its pages; an OSError leaves none."""
+        with ExitStack() as opened:
+            fd = os.memfd_create("antiphon-arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            opened.callback(os.close, fd)
+            os.ftruncate(fd, self._size_bytes)
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+            mapping = mmap.mmap(fd, self._size_bytes)
+            opened.pop_all()
         token = secrets.token_bytes(_TOKEN_BYTES)
-        self._mapping[:_TOKEN_BYTES] = token
-        self._identity = ArenaIdentity(os.getpid(), fd, self._size_bytes, token)
+        mapping[:_TOKEN_BYTES] = token
+        self._mapping, self._identity = mapping, ArenaIdentity(os.getpid(), fd, self._size_bytes, token)
 
     def close(self) -> None:
         """Let go of it; peers that have mapped it keep what they see."""

@@ -8,6 +8,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Collection, Iterable
+from contextlib import ExitStack
 
 import msgspec
 
@@ -65,9 +66,12 @@ class ShmConnector:
         return self._leases.window_bytes
 
     def startup(self) -> None:
-        """Create the arena and bind the socket."""
-        self._memory.startup()
-        self._inlet.startup()
+        """Create the arena and bind the socket; an OSError leaves neither."""
+        with ExitStack() as opened:
+            self._memory.startup()
+            opened.callback(self._memory.close)
+            self._inlet.startup()
+            opened.pop_all()
 
     def put(self, peer: str, header: ChunkHeader, rows: Collection[Arrays], whole: Arrays) -> bool:
         """See Connector.put."""

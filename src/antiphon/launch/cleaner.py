@@ -38,10 +38,10 @@ class Cleaner:
                 cwd="/",
                 env={"RUN_DIRECTORY": str(self._path), "PATH": os.environ.get("PATH", os.defpath)},
                 start_new_session=True,
+                bufsize=0,  # `close` has nothing to say any more, and so cannot fail
             )
             assert self._process.stdin is not None
             self._process.stdin.write(_SCRIPT.encode())
-            self._process.stdin.flush()
         except OSError as error:
             log.warning("no cleaner: %s: %s; files stay in %s if this is killed", _SHELL, error.strerror, self._path)
 

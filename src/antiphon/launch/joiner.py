@@ -8,6 +8,7 @@ import math
 import os
 import signal
 import time
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,8 +95,8 @@ class Joiner:
     def start(self) -> None:
         """Take the next name that was never used, and start the replica. Call it from a thread that stays."""
         child = Child(Module.STAGE, self._take_name(), self._config.stages[self._stage].python)
-        child.start(msgspec.structs.replace(self._server.bootstrap, config=self._config))
         self._child = child
+        child.start(msgspec.structs.replace(self._server.bootstrap, config=self._config))
 
     def poll_ready(self, timeout_s: float) -> bool:
         """True when requests may be bound to the replica. Waits up to `timeout_s`; ConfigError if it cannot start."""
@@ -166,8 +167,8 @@ def drain(server: RunningServer, name: str) -> None:
         there = ", ".join(server.replicas()) or "none"
         raise ConfigError([f"there is no replica {name!r}; there is {there}"])
     timeout_s = server.bootstrap.config.timeouts.drain_s + END_S
-    process.signal(signal.SIGTERM)
-    has_ended = process.wait(timeout_s)
-    process.close()
+    with closing(process):
+        process.signal(signal.SIGTERM)
+        has_ended = process.wait(timeout_s)
     if not has_ended:
         raise AntiphonError(f"{name} (pid {process.pid}) has not ended after {timeout_s:g} s; see its log, or kill it")

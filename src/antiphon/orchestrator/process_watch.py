@@ -27,8 +27,12 @@ class ProcessWatch:
             pidfd = os.pidfd_open(pid)
         except ProcessLookupError:
             return False
+        try:
+            self._epoll.register(pidfd, select.EPOLLIN)
+        except OSError:
+            os.close(pidfd)
+            raise
         self._watched[pidfd] = (name, pid)
-        self._epoll.register(pidfd, select.EPOLLIN)
         return True
 
     def ended(self) -> list[tuple[str, int]]:

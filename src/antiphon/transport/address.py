@@ -9,6 +9,7 @@ import os
 import shutil
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 from antiphon.errors import ConfigError
@@ -37,14 +38,23 @@ class RunDirectory:
         home = Path(parent or tempfile.gettempdir())
         _sweep(home)
         try:
-            unlocked = Path(tempfile.mkdtemp(prefix=_UNLOCKED_PREFIX, dir=home))
+            return cls._make(home)
         except OSError as error:
             raise ConfigError(
                 [f"cannot make a run directory in {home}: {error.strerror}; set ANTIPHON_RUNTIME_DIR to another"]
             ) from error
-        lock_fd = os.open(unlocked / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return cls(unlocked.rename(unlocked.with_name(unlocked.name.removeprefix("."))), lock_fd)
+
+    @classmethod
+    def _make(cls, home: Path) -> "RunDirectory":
+        with ExitStack() as made:
+            unlocked = Path(tempfile.mkdtemp(prefix=_UNLOCKED_PREFIX, dir=home))
+            made.callback(shutil.rmtree, unlocked, ignore_errors=True)
+            lock_fd = os.open(unlocked / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            made.callback(os.close, lock_fd)
+            fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            directory = cls(unlocked.rename(unlocked.with_name(unlocked.name.removeprefix("."))), lock_fd)
+            made.pop_all()
+        return directory
 
     def address(self, name: str) -> str:
         """The address of the inlet called `name`, e.g. `talker/1.control`."""

@@ -11,6 +11,7 @@ import signal
 import socket
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -66,13 +67,17 @@ class FrameInlet:
         """When a peer that could not be let in (open files are bounded) is tried again; 0 = none waits for that."""
 
     def startup(self) -> None:
-        """Listen."""
+        """Listen. An OSError leaves nothing open, and no socket file."""
         remove_socket(self.address)
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        self._listener.bind(path_of(self.address))
-        self._listener.listen(socket.SOMAXCONN)
-        self._epoll = select.epoll()
-        self._epoll.register(self._listener, select.EPOLLIN)
+        with ExitStack() as opened:
+            listener = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK))
+            listener.bind(path_of(self.address))
+            opened.callback(remove_socket, self.address)
+            listener.listen(socket.SOMAXCONN)
+            epoll = opened.enter_context(select.epoll())
+            epoll.register(listener, select.EPOLLIN)
+            opened.pop_all()
+        self._listener, self._epoll = listener, epoll
 
     def fileno(self) -> int:
         """Readable while something has arrived that `receive` has not given.

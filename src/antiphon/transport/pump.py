@@ -6,6 +6,7 @@ In: lines that something waits in. Out: bytes on their sockets. Does not know: m
 import os
 import select
 import threading
+from contextlib import ExitStack
 
 from antiphon.transport.line import Line
 
@@ -28,12 +29,19 @@ class Pump:
         with self._lock:
             if line in self._lines:
                 return
-            self._lines.add(line)
             if self._thread is None:
-                self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-                self._thread = threading.Thread(target=self._run, name="pump", daemon=True)
-                self._thread.start()
+                self._start()
+            self._lines.add(line)
         os.eventfd_write(self._wake_fd, 1)
+
+    def _start(self) -> None:
+        with ExitStack() as opened:
+            self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            opened.callback(os.close, self._wake_fd)
+            thread = threading.Thread(target=self._run, name="pump", daemon=True)
+            thread.start()
+            opened.pop_all()
+        self._thread = thread
 
     def close(self) -> None:
         """End the thread; what waits stays in its line."""
