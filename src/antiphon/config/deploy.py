@@ -52,6 +52,7 @@ class ServerDeploy:
     max_client_backlog_mib: Count = 16
     client_read_deadline_s: Seconds = 60.0
     client_send_deadline_s: Seconds = 300.0
+    max_websockets: Count = 256
     websocket_idle_s: Seconds = 600.0
     websocket_max_s: Seconds = 3600.0
     realtime_max_turn_s: Seconds = 300.0

@@ -15,7 +15,8 @@ _PER_PROCESS = 8
 def num_needed(config: DeployConfig) -> int:
     """Descriptors of one api-server that has all requests: one a connection, and those for the other processes."""
     num_processes = 1 + config.server.api_servers + sum(stage.replicas for stage in config.stages.values())
-    return config.admission.max_inflight + config.admission.max_queue + _PER_PROCESS * num_processes + _BASE
+    num_connections = config.admission.max_inflight + config.admission.max_queue + config.server.max_websockets
+    return num_connections + _PER_PROCESS * num_processes + _BASE
 
 
 def open_files_warning(config: DeployConfig) -> str:
@@ -25,6 +26,7 @@ def open_files_warning(config: DeployConfig) -> str:
     if hard == resource.RLIM_INFINITY or hard >= needed:
         return ""
     return (
-        f"an api-server may need {needed} open files (admission.max_inflight + admission.max_queue, and its lanes), "
+        f"an api-server may need {needed} open files (admission.max_inflight + admission.max_queue + "
+        f"server.max_websockets, and its lanes), "
         f"and the hard limit is {hard}: raise it (ulimit -Hn, or LimitNOFILE= in systemd), or lower admission.max_queue"
     )

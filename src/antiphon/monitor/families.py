@@ -67,6 +67,7 @@ _REQUESTS = (
         _PROCESS,
         "HTTP requests and WebSockets that have begun and are not over, without /health, /ready and /metrics",
     ),
+    (_G, "websockets_open", "WebSockets", _PROCESS, "WebSockets that have begun and are not over"),
     (
         _H,
         "http_request_seconds",

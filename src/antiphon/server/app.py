@@ -29,6 +29,7 @@ from antiphon.server.outcomes import OutcomeLog
 from antiphon.server.page.routes import page_router
 from antiphon.server.realtime.route import realtime_router
 from antiphon.server.settings import ServerSettings
+from antiphon.server.socket_places import SocketGate, SocketPlaces
 from antiphon.server.speech import speech_router
 from antiphon.server.speech_stream import speech_stream_router
 from antiphon.server.transcription import transcription_router
@@ -38,10 +39,12 @@ def create_app(client: EngineClient, settings: ServerSettings, drain: Drain) -> 
     """The app over `client`, which must be started before the first request comes; `drain` ends its work.
 
     Layers, outermost first: Cors (headers), RequestEdge (id, one answer, counts), Preflight (204), KeyGate (401),
-    OriginGate (403), DrainGate (503), AdmissionGate (503), BodyLimit (413, 408), the routes.
+    OriginGate (403), DrainGate (503), SocketGate (503),
+    AdmissionGate (503), BodyLimit (413, 408), the routes.
     """
     origins = Origins(settings.deploy.cors_origins)
-    metrics = HttpMetrics(client.name, client.counters, drain.num_open)
+    places = SocketPlaces(settings.deploy.max_websockets)
+    metrics = HttpMetrics(client.name, client.counters, drain.num_open, lambda: places.num_taken)
     catalogue = ModelCatalogue(tuple(dict.fromkeys((client.pipeline.name, *settings.model_aliases))))
     context = ServerContext(client, settings.deploy, catalogue, OutcomeLog(client.run_directory, client.name))
     app = DescribedApp(
@@ -58,6 +61,7 @@ def create_app(client: EngineClient, settings: ServerSettings, drain: Drain) -> 
             Middleware(KeyGate, keys=KeyRing(settings.api_key_digests)),
             Middleware(OriginGate, deploy=settings.deploy, origins=origins),
             Middleware(DrainGate, drain=drain),
+            Middleware(SocketGate, places=places),
             Middleware(AdmissionGate, callers=Callers(settings.deploy.trusted_proxies), admission=client.admission),
             Middleware(BodyLimit, settings=settings.deploy),
         ],

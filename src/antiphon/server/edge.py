@@ -18,12 +18,12 @@ from antiphon.ids import RequestId, new_request_id
 from antiphon.server.drain import Drain
 from antiphon.server.http_errors import error_response, internal_error
 from antiphon.server.metrics import HttpMetrics
-from antiphon.server.openapi import ANSWERS
+from antiphon.server.openapi import ANSWERS, SOCKETS
 from antiphon.server.request_clock import RequestClock
 from antiphon.server.socket_answer import SocketAnswer
 
 _log = logging.getLogger(__name__)
-_PLAIN_ROUTES = frozenset(name.partition(" ")[2] for name in ANSWERS if "{" not in name)
+_PLAIN_ROUTES = frozenset((*(name.partition(" ")[2] for name in ANSWERS if "{" not in name), *SOCKETS))
 _POLLED = frozenset({"/page/overview.json"})
 """Every second, by every web page that is open: no line in the log."""
 _SANE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")

@@ -31,6 +31,7 @@ _BUCKETS = {
 OWN = (
     "http_requests_total",
     "http_requests_open",
+    "websockets_open",
     "http_request_seconds",
     "ttft_seconds",
     "ttfa_seconds",
@@ -47,9 +48,16 @@ class HttpMetrics:
     """Owns the metrics of one api-server; each has its own registry, so that two apps in one process do not clash.
 
     process: the api-server's name, a label of what it counts itself. num_open: HTTP requests that are not over.
+    num_sockets: the WebSockets among them.
     """
 
-    def __init__(self, process: str, counters: Callable[[], Iterable[Counter]], num_open: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        process: str,
+        counters: Callable[[], Iterable[Counter]],
+        num_open: Callable[[], int],
+        num_sockets: Callable[[], int],
+    ) -> None:
         self._process = process
         self._registry = CollectorRegistry()
         self._registry.register(_RuntimeCollector(counters))
@@ -57,9 +65,8 @@ class HttpMetrics:
         self._requests = PrometheusCounter(
             requests.page_name, requests.meaning, requests.labels, registry=self._registry
         )
-        open_requests = FAMILIES["http_requests_open"]
-        gauge = Gauge(open_requests.page_name, open_requests.meaning, open_requests.labels, registry=self._registry)
-        gauge.labels(process).set_function(num_open)
+        self._show(FAMILIES["http_requests_open"], num_open)
+        self._show(FAMILIES["websockets_open"], num_sockets)
         histograms = (FAMILIES[name] for name in OWN if FAMILIES[name].kind is Kind.HISTOGRAM)
         self._histograms = {family.name: self._histogram(family) for family in histograms}
 
@@ -98,6 +105,10 @@ class HttpMetrics:
 
     def _observe(self, name: str, task: str, value: float) -> None:
         self._histograms[name].labels(self._process, task).observe(value)
+
+    def _show(self, family: Family, value: Callable[[], int]) -> None:
+        gauge = Gauge(family.page_name, family.meaning, family.labels, registry=self._registry)
+        gauge.labels(self._process).set_function(value)
 
     def _histogram(self, family: Family) -> Histogram:
         buckets = _BUCKETS.get(family.name, _LATENCY_BUCKETS_S)

@@ -23,6 +23,7 @@ def test_more_requests_and_more_processes_need_more() -> None:
     default = needed()
     assert default > 256 + 1024
     assert needed(admission__max_queue=2024) == default + 1000
+    assert needed(server__max_websockets=1256) == default + 1000
     assert needed(stages__talker__replicas=11) > default + 10
     assert needed(server__api_servers=3) > default
 

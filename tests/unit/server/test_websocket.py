@@ -66,7 +66,7 @@ class Echo:
     num_ended: int = 0
 
     def __post_init__(self) -> None:
-        self.metrics = HttpMetrics("api-server/0", lambda: (), self.drain.num_open)
+        self.metrics = HttpMetrics("api-server/0", lambda: (), self.drain.num_open, lambda: 0)
         layers = [
             Middleware(RequestEdge, metrics=self.metrics, drain=self.drain),
             Middleware(DrainGate, drain=self.drain),
