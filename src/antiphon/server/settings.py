@@ -14,7 +14,8 @@ _OPENAI_NAMES = {
     "speech": ("tts-1", "tts-1-hd", "gpt-4o-mini-tts"),
     "chat": (
         *("gpt-4o-audio-preview", "gpt-4o-mini-audio-preview"),
-        *("gpt-realtime", "gpt-realtime-mini", "gpt-4o-realtime-preview", "gpt-4o-mini-realtime-preview"),
+        *("gpt-realtime", "gpt-realtime-mini", "gpt-realtime-1.5", "gpt-realtime-2", "gpt-realtime-2.1"),
+        *("gpt-realtime-2.1-mini", "gpt-4o-realtime-preview", "gpt-4o-mini-realtime-preview"),
     ),
     "transcription": ("whisper-1", "gpt-4o-transcribe", "gpt-4o-mini-transcribe"),
 }

@@ -8,7 +8,7 @@ pytestmark = pytest.mark.anyio
 async def test_the_pipeline_and_its_aliases_are_listed_the_pipeline_first(http):
     names = [model["id"] for model in (await http.get("/v1/models")).json()["data"]]
     assert names[0] == "voice"
-    assert {"tts-1", "tts-1-hd", "gpt-4o-mini-tts", "whisper-1"} <= set(names)
+    assert {"tts-1", "tts-1-hd", "gpt-4o-mini-tts", "whisper-1", "gpt-realtime", "gpt-realtime-2"} <= set(names)
 
 
 async def test_one_model_is_described(http):

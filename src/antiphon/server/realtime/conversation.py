@@ -17,6 +17,7 @@ from antiphon.server.json_object import Json
 _MAX_ITEMS = 256
 _MAX_BYTES = 64 << 20
 _MAX_PROMPT_CHARS = 12_000
+_NO_ITEM = "item_not_found"
 _CHARS_PER_MS = 0.015
 """How fast an unfinished answer is taken to be spoken: a calm speaker's 15 characters a second."""
 
@@ -132,7 +133,9 @@ class Conversation:
     def add(self, item: Item, previous_id: str | None = None) -> str | None:
         """Behind the item called `previous_id` ("root": in front of all), else at the end; gives the one before it."""
         if any(other.id == item.id for other in self._items):
-            raise InvalidRequestError(f"`item.id`: {item.id!r} is there already", param="item.id")
+            raise InvalidRequestError(
+                f"`item.id`: {item.id!r} is there already", param="item.id", code="item_create_duplicate_item_id"
+            )
         place = len(self._items)
         if previous_id is not None:
             place = 0 if previous_id == "root" else self._place(previous_id, "previous_item_id") + 1
@@ -151,9 +154,9 @@ class Conversation:
         del self._items[: len(dropped)]
         return [item.id for item in dropped]
 
-    def get(self, item_id: str, param: str = "item_id") -> Item:
+    def get(self, item_id: str, param: str = "item_id", code: str = _NO_ITEM) -> Item:
         """InvalidRequestError, naming `param`, if there is none."""
-        return self._items[self._place(item_id, param)]
+        return self._items[self._place(item_id, param, code)]
 
     def find(self, item_id: str) -> Item | None:
         """None if it is there no more."""
@@ -161,18 +164,18 @@ class Conversation:
 
     def delete(self, item_id: str) -> None:
         """InvalidRequestError if there is none."""
-        del self._items[self._place(item_id, "item_id")]
+        del self._items[self._place(item_id, "item_id", "item_delete_invalid_item_id")]
 
     def last_id(self) -> str | None:
         """The newest item's."""
         return self._items[-1].id if self._items else None
 
-    def _place(self, item_id: str, param: str) -> int:
+    def _place(self, item_id: str, param: str, code: str = _NO_ITEM) -> int:
         for place, item in enumerate(self._items):
             if item.id == item_id:
                 return place
         raise InvalidRequestError(
-            f"`{param}`: there is no item {item_id!r} in this conversation", param=param, code="item_not_found"
+            f"`{param}`: there is no item {item_id!r} in this conversation", param=param, code=code
         )
 
 

@@ -18,6 +18,9 @@ from antiphon.server.realtime.conversation import Item, Spoken, Written
 from antiphon.server.realtime.session_config import SessionConfig
 from antiphon.server.realtime.wire_audio import WireOutput
 
+_UNCOUNTED = Usage(0, 0)
+"""Of a response that did not come to its end; clients read the fields of every response's usage."""
+
 
 class Why(StrEnum):
     """Why a response was cancelled."""
@@ -132,7 +135,7 @@ class Response:
             {**self._place(), "type": "response.output_item.done", "item": self.item.as_json()},
         ]
 
-    def _done(self, status: str, details: Json | None, usage: Usage | None = None) -> Json:
+    def _done(self, status: str, details: Json | None, usage: Usage = _UNCOUNTED) -> Json:
         response = {**self._as_json(status), "status_details": details, "usage": _usage_json(usage)}
         return {"type": "response.done", "response": response}
 
@@ -166,10 +169,8 @@ class Response:
                 return {"type": "text", "text": text}
 
 
-def _usage_json(usage: Usage | None) -> Json | None:
+def _usage_json(usage: Usage) -> Json:
     """What the text stage counted; it counts no audio."""
-    if usage is None:
-        return None
     num_in, num_out = usage.num_input_tokens, usage.num_output_tokens
     return {
         "total_tokens": num_in + num_out,

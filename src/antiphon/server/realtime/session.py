@@ -85,7 +85,7 @@ class Session:
             case CreateItem():
                 self._create_item(event)
             case RetrieveItem(item_id=item_id):
-                item = self._conversation.get(item_id)
+                item = self._conversation.get(item_id, code="item_retrieve_invalid_item_id")
                 self._say({"type": "conversation.item.retrieved", "item": item.as_json()})
             case TruncateItem():
                 self._truncate(event)
@@ -240,7 +240,7 @@ class Session:
         return next((item for item in mine if item.id == item_id), None) or self._conversation.find(item_id)
 
     def _truncate(self, event: TruncateItem) -> None:
-        item = self._conversation.get(event.item_id)
+        item = self._conversation.get(event.item_id, code="item_truncate_invalid_item_id")
         part = item.parts[event.content_index] if event.content_index < len(item.parts) else None
         if not isinstance(part, Spoken):
             raise InvalidRequestError(
@@ -326,7 +326,9 @@ class Session:
         response = self._active
         if response is None or response_id not in (None, response.id):
             raise InvalidRequestError(
-                "there is no such response running", param="response_id", code="response_cancel_not_active"
+                "Cancellation failed: there is no such response running",
+                param="response_id",
+                code="response_cancel_not_active",
             )
         self._cancel(response, Why.CLIENT)
 

@@ -243,6 +243,14 @@ def test_items_are_placed_retrieved_deleted_and_told_to_the_model_in_their_order
     ]
 
 
+CODES = {
+    "conversation.item.retrieve": "item_retrieve_invalid_item_id",
+    "conversation.item.delete": "item_delete_invalid_item_id",
+    "response.cancel": "response_cancel_not_active",
+}
+"""OpenAI's, which clients look at."""
+
+
 @pytest.mark.parametrize(
     ("kind", "fields", "param"),
     [
@@ -287,6 +295,7 @@ def test_what_cannot_be_done_is_refused_by_name_and_changes_nothing(kind, fields
     with pytest.raises(AntiphonError) as refused:
         talking.send(kind, **fields)
     assert refused.value.param == param
+    assert refused.value.code == CODES.get(kind, refused.value.code)
     assert refused.value.http_status == 400
     assert len(talking.effects) == before
     talking.send("response.create")
@@ -472,9 +481,11 @@ def test_a_cancelled_response_leaves_what_was_said_in_the_conversation():
         "cancelled",
         "client_cancelled",
     )
+    assert done["response"]["usage"]["input_token_details"]["text_tokens"] == 0  # pipecat reads it of every response
     with pytest.raises(InvalidRequestError) as refused:
         talking.send("response.cancel")
     assert refused.value.code == "response_cancel_not_active"
+    assert refused.value.message.startswith("Cancellation failed")  # LiveKit's plugin looks for it
     talking.send("response.create")
     assert [m.text for m in talking.generate().chat.messages] == ["Hi.", "Hello and"]
 
@@ -486,6 +497,7 @@ def test_a_failed_response_says_why_and_the_next_one_may_work():
     talking.session.on_failed(talking.generate().response_id, OverloadedError("too many"))
     done = talking.said("response.done")[-1]["response"]
     assert (done["status"], done["status_details"]["error"]["type"]) == ("failed", "overloaded_error")
+    assert done["usage"]["total_tokens"] == 0
     talking.send("response.create")
     talking.answer("Hello.")
     talking.finish()
