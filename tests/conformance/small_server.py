@@ -168,13 +168,13 @@ class Replica:
 
     def client_ends(self, request_id: str) -> list[tuple[str, int]]:
         """Replica and epoch of each last message it has sent to the client of a request."""
-        outputs = self.outputs_of(request_id)
-        return [(self.name, sent.epoch) for sent in outputs if isinstance(sent.output, OutputEnd | OutputError)]
+        told = self.outputs_of(request_id)
+        return [(self.name, a.epoch) for a in told for said in a.outputs if isinstance(said, OutputEnd | OutputError)]
 
     def outputs_of(self, request_id: str) -> list[Addressed]:
         """What it has sent to the client of a request."""
         frames = [frame for frame in self.client_lane.sent if isinstance(frame, ClientFrame)]
-        return [sent for frame in frames for sent in frame.outputs if sent.request_id == request_id]
+        return [sent for frame in frames for sent in frame.addressed if sent.request_id == request_id]
 
     def held(self) -> list[str]:
         """What it still has of any request; empty when idle."""

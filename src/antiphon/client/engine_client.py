@@ -63,6 +63,7 @@ from antiphon.transport.channel import ChannelFullError, GatheringOutlet, Inlet
 
 log = logging.getLogger(__name__)
 _MAX_NAME_CHARS = 1_000
+_NOT_GIVEN = (RawRows, OutputError)
 _LAST_WORDS_S = 5.0
 """How long outputs may be under way when all replicas have released their request."""
 
@@ -387,18 +388,20 @@ class EngineClient:
             self._lane_meter.read(frames, time.monotonic())
             for frame in frames:
                 stage = stage_of(frame.replica)
-                for addressed in frame.outputs:
+                for addressed in frame.addressed:
                     opened = self._open.get(addressed.request_id)
                     if opened is not None and addressed.epoch == opened.epoch:
                         self._take(stage, addressed, opened)
 
     def _take(self, stage: str, addressed: Addressed, opened: OpenRequest) -> None:
-        if isinstance(addressed.output, OutputError):
-            self._fail(addressed.request_id, opened, to_error(addressed.output.error))
-        elif isinstance(addressed.output, RawRows):
-            self._raw_rows_bytes += len(addressed.output.data)
-        else:
-            opened.stream.push(stage, addressed.output)
+        last, data = addressed.outputs[-1], [each for each in addressed.outputs if not isinstance(each, _NOT_GIVEN)]
+        if len(data) < len(addressed.outputs):
+            raw_rows = [each for each in addressed.outputs if isinstance(each, RawRows)]
+            self._raw_rows_bytes += sum([len(each.data) for each in raw_rows])
+        if data:
+            opened.stream.push(stage, *data)
+        if isinstance(last, OutputError):
+            self._fail(addressed.request_id, opened, to_error(last.error))
         self._forget_if_over(addressed.request_id, opened)
 
     def _give_up(self, request_id: str, reason: str) -> None:

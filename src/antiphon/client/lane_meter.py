@@ -7,7 +7,7 @@ from collections import Counter as Tally
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from antiphon.messages.client import ClientFrame
+from antiphon.messages.client import ClientFrame, num_outputs
 from antiphon.messages.control import Counter
 
 
@@ -34,7 +34,7 @@ class LaneMeter:
         """These frames were found waiting together, oldest first."""
         waiting: Tally[str] = Tally()
         for frame in frames:
-            waiting[frame.replica] += len(frame.outputs)
+            waiting[frame.replica] += num_outputs(frame.addressed)
             self._consumed[frame.replica] = frame.num_sent
             extremes = self._extremes.setdefault(frame.replica, _Extremes())
             extremes.age_s = max(extremes.age_s, now_s - frame.sent_s)

@@ -96,15 +96,16 @@ class OutputStream:
         self._finals = frozenset(finals)
         self._end_if_over()
 
-    def push(self, stage: str, output: ClientData | OutputEnd) -> None:
-        """Take in one message of `stage`; messages after the end, or after that stage's own, are dropped."""
+    def push(self, stage: str, *outputs: ClientData | OutputEnd) -> None:
+        """Take in what `stage` says, its end last; what it says after the end, or after its own, is dropped."""
         if self._ended or stage in self._ended_finals:
             return
         self._has_output = True
-        self._messages.append(StageMessage(stage, output))
-        self._sizes_bytes.append(_size_bytes(output))
-        self._backlog_bytes += self._sizes_bytes[-1]
-        if isinstance(output, OutputEnd):
+        self._messages += [StageMessage(stage, output) for output in outputs]
+        sizes_bytes = list(map(_size_bytes, outputs))
+        self._sizes_bytes += sizes_bytes
+        self._backlog_bytes += sum(sizes_bytes)
+        if isinstance(outputs[-1], OutputEnd):
             self._ended_finals.add(stage)
             self._end_if_over()
         elif self._backlog_bytes > self._max_backlog_bytes:
@@ -236,6 +237,8 @@ def _size_bytes(output: ClientData | OutputEnd) -> int:
     match output:
         case TextDelta() if not output.logprobs:
             return len(output.text) + _SMALL_BYTES
+        case TokenDelta():
+            return _TOKEN_BYTES * len(output.token_ids) + _SMALL_BYTES
         case TextDelta():
             return len(output.text) + _SMALL_BYTES * (1 + sum(1 + len(entry.best) for entry in output.logprobs))
         case Segment():
@@ -246,7 +249,5 @@ def _size_bytes(output: ClientData | OutputEnd) -> int:
             return len(output.pcm)
         case ImageOutput():
             return len(output.pixels)
-        case TokenDelta():
-            return _TOKEN_BYTES * len(output.token_ids) + _SMALL_BYTES
         case _:
             return _SMALL_BYTES

@@ -5,7 +5,9 @@ Does not know: HTTP, SSE, audio containers, or the stages between.
 They refer to values only, so the garbage collector need not look at them (gc=False): thousands may wait for a client.
 """
 
-from itertools import chain, groupby
+from itertools import chain, groupby, islice
+from operator import is_
+from typing import Annotated
 
 import msgspec
 
@@ -145,21 +147,22 @@ ClientOutput = ClientData | OutputEnd | OutputError
 
 
 class Addressed(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """One output and the request it belongs to."""
+    """What a stage says of one request at once, in its order, and which request. An end or an error is the last."""
 
     request_id: str
     epoch: int
-    output: ClientOutput
+    outputs: Annotated[list[ClientOutput], msgspec.Meta(min_length=1)]
 
 
 class ClientFrame(msgspec.Struct, frozen=True, gc=False):
     """What a replica sends an api-server at once: all outputs of a turn of its loop, one step or several short ones.
 
-    num_sent: outputs the replica has put on this lane for this api-server so far, with these. sent_s: monotonic time.
+    addressed: each request once. num_sent: outputs the replica has put on this lane for this api-server so far, with
+    these. sent_s: monotonic time.
     """
 
     replica: str
-    outputs: list[Addressed]
+    addressed: list[Addressed]
     num_sent: int = 0
     sent_s: float = 0.0
 
@@ -173,9 +176,15 @@ _TYPES: dict[ClientKind, tuple[type[ClientData], ...]] = {
 }
 
 
+def num_outputs(addressed: list[Addressed]) -> int:
+    """Outputs of all these requests together."""
+    return sum([len(each.outputs) for each in addressed])
+
+
 def joined(outputs: list[ClientOutput]) -> list[ClientOutput]:
     """The same outputs of one request, with text deltas in a row as one, and token deltas in a row as one."""
-    if len(outputs) == 1:
+    kinds = list(map(type, outputs))
+    if not any(map(is_, kinds, islice(kinds, 1, None))):
         return outputs
     fewer: list[ClientOutput] = []
     for kind, group in groupby(outputs, type):

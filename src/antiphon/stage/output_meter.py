@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from antiphon.connector.edge_meter import EdgeMeter
-from antiphon.messages.client import Addressed, AudioChunk
+from antiphon.messages.client import AudioChunk, ClientFrame
 from antiphon.messages.control import Counter
 from antiphon.monitor.edge_counters import edge_counters
 
@@ -42,16 +42,14 @@ class OutputMeter:
         """Outputs sent to `address` so far."""
         return self._lanes[address].num_sent if address in self._lanes else 0
 
-    def sent(self, address: str, outputs: list[Addressed]) -> None:
-        """These outputs have left."""
+    def sent(self, address: str, frame: ClientFrame) -> None:
+        """This frame has left."""
         if address in self._lanes:
-            self._lanes[address].num_sent += len(outputs)
-        for addressed in outputs:
-            match addressed.output:
-                case AudioChunk() as chunk:
-                    self._audio_s += chunk.duration_s
-                case _:
-                    pass
+            self._lanes[address].num_sent = frame.num_sent
+        for addressed in frame.addressed:
+            for output in addressed.outputs:
+                if isinstance(output, AudioChunk):
+                    self._audio_s += output.duration_s
 
     def note_waiting(self, edges: Collection[str], now_s: float) -> None:
         """The edges on which a chunk waits for room from now on."""

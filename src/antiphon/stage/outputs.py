@@ -16,7 +16,16 @@ from antiphon.connector.base import Connector
 from antiphon.connector.cursor import EdgeCursor, EdgeTarget
 from antiphon.connector.layout import Arrays
 from antiphon.errors import AntiphonError, HandoffTimeoutError, StageError, UndeclaredOutputError
-from antiphon.messages.client import Addressed, ClientFrame, ClientOutput, OutputEnd, OutputError, joined, types_of
+from antiphon.messages.client import (
+    Addressed,
+    ClientFrame,
+    ClientOutput,
+    OutputEnd,
+    OutputError,
+    joined,
+    num_outputs,
+    types_of,
+)
 from antiphon.messages.control import Counter, StartRequest
 from antiphon.messages.error_info import to_info
 from antiphon.messages.interstage import ChunkFlag
@@ -140,18 +149,18 @@ class OutputRouter:
             return
         frames: defaultdict[str, list[Addressed]] = defaultdict(list)
         for request_id, route in self._unsaid.items():
-            epoch, said = route.start.epoch, joined(route.said)
-            frames[route.start.client_address] += [Addressed(request_id, epoch, output) for output in said]
-            route.said.clear()
+            said, route.said = joined(route.said), []
+            frames[route.start.client_address].append(Addressed(request_id, route.start.epoch, said))
         self._unsaid.clear()
         now_s = time.monotonic()
-        for address, outputs in frames.items():
-            num_sent = self._meter.num_sent(address) + len(outputs)
+        for address, addressed in frames.items():
+            num_sent = self._meter.num_sent(address) + num_outputs(addressed)
+            frame = ClientFrame(self._replica, addressed, num_sent, now_s)
             try:
-                self._outlet.send(address, ClientFrame(self._replica, outputs, num_sent, now_s))
-                self._meter.sent(address, outputs)
+                self._outlet.send(address, frame)
+                self._meter.sent(address, frame)
             except ChannelFullError as error:
-                self._lose(outputs, error)
+                self._lose(addressed, error)
 
     def failures(self, now_s: float) -> dict[str, AntiphonError]:
         """Request -> why it cannot go on: rows that cannot travel, no credit in deadline_s, a full client lane."""
@@ -208,13 +217,12 @@ class OutputRouter:
             route.said += outputs
             self._unsaid[request_id] = route
 
-    def _lose(self, outputs: list[Addressed], error: AntiphonError) -> None:
+    def _lose(self, lost: list[Addressed], error: AntiphonError) -> None:
         """These outputs will never arrive; what followed them would make a gap, so their requests end here."""
-        for request_id in {addressed.request_id for addressed in outputs}:
-            route = self._routes.get(request_id)
-            if route is not None:
-                route.client_ended = True
-                self._failed[request_id] = StageError(f"{self._replica}: {request_id}: {error.message}")
+        for addressed in lost:
+            request_id = addressed.request_id
+            self._routes[request_id].client_ended = True
+            self._failed[request_id] = StageError(f"{self._replica}: {request_id}: {error.message}")
 
     def _no_credit(self, route: _Route, cursor: EdgeCursor) -> HandoffTimeoutError:
         target = cursor.target

@@ -109,7 +109,7 @@ class Stage:
     def says(self, request_id: str, *outputs: ClientOutput, stage: str = "code2wav", epoch: int = -1) -> None:
         """On the client lane, in one frame."""
         epoch = self._epochs.get(request_id, 0) if epoch < 0 else epoch
-        frame = ClientFrame(f"{stage}/0", [Addressed(request_id, epoch, output) for output in outputs])
+        frame = ClientFrame(f"{stage}/0", [Addressed(request_id, epoch, list(outputs))])
         self.outlet.send(self.address("api-server/0.client"), frame)
 
     async def chunks(self) -> list[Chunk]:

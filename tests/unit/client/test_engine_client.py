@@ -402,7 +402,7 @@ async def test_once_a_second_the_orchestrator_hears_what_is_counted_here_and_oth
 ) -> None:
     stage.outlet.send(
         stage.address("api-server/0.client"),
-        ClientFrame("code2wav/0", [Addressed("req-none", 0, PCM), Addressed("req-none", 0, PCM)], 7, time.monotonic()),
+        ClientFrame("code2wav/0", [Addressed("req-none", 0, [PCM, PCM])], 7, time.monotonic()),
     )
     own = StatsReport("api-server/0", (Counter("requests_open", (("process", "api-server/0"),), 99.0),))
     other = StatsReport("api-server/1", (Counter("requests_open", (("process", "api-server/1"),), 5.0),))

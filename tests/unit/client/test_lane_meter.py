@@ -5,7 +5,7 @@ from antiphon.messages.client import Addressed, ClientFrame, TextDelta
 
 
 def frame(num_sent: int, sent_s: float, replica: str = "talker/0", num_outputs: int = 1) -> ClientFrame:
-    return ClientFrame(replica, [Addressed("req-1", 0, TextDelta("a"))] * num_outputs, num_sent, sent_s)
+    return ClientFrame(replica, [Addressed("req-1", 0, [TextDelta("a")] * num_outputs)], num_sent, sent_s)
 
 
 def counted(meter: LaneMeter, name: str) -> dict[str, float]:

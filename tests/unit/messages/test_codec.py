@@ -127,15 +127,23 @@ def test_what_is_told_to_an_api_server_comes_back_equal(message: ToApiServer) ->
 
 @pytest.mark.parametrize("output", OUTPUTS, ids=lambda output: type(output).__name__)
 def test_an_output_comes_back_equal_in_its_frame(output: ClientOutput) -> None:
-    frame = ClientFrame("talker/0", [Addressed("req-1", 1, output), Addressed("req-2", 0, TextDelta("other"))])
+    frame = ClientFrame("talker/0", [Addressed("req-1", 1, [output, output]), Addressed("req-2", 0, [TextDelta("a")])])
     assert codec.CLIENT_FRAME.decode(msgspec.msgpack.encode(frame)) == frame
+
+
+def test_a_frame_that_says_nothing_of_a_request_is_none() -> None:
+    frame = msgspec.msgpack.encode(ClientFrame("talker/0", [Addressed("req-1", 1, [])]))
+    with pytest.raises(msgspec.ValidationError, match="length >= 1"):
+        codec.CLIENT_FRAME.decode(frame)
 
 
 @pytest.mark.parametrize("output", OUTPUTS, ids=lambda output: type(output).__name__)
 def test_the_garbage_collector_looks_at_no_output_that_waits(output: ClientOutput) -> None:
-    frame = codec.CLIENT_FRAME.decode(msgspec.msgpack.encode(ClientFrame("talker/0", [Addressed("req-1", 1, output)])))
-    (addressed,) = frame.outputs
-    assert not any(gc.is_tracked(each) for each in (addressed, addressed.output, StageMessage("talker", output)))
+    frame = codec.CLIENT_FRAME.decode(
+        msgspec.msgpack.encode(ClientFrame("talker/0", [Addressed("req-1", 1, [output])]))
+    )
+    (addressed,) = frame.addressed
+    assert not any(gc.is_tracked(each) for each in (addressed, addressed.outputs[0], StageMessage("talker", output)))
 
 
 def test_the_largest_of_each_kind_fits_the_orchestrators_lane() -> None:

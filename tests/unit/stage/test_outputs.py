@@ -126,7 +126,7 @@ class Bench:
     def said(self, request_id: str = "req-1") -> list[object]:
         """What the client of a request has been told so far."""
         frames = [frame for _, frame in self.outlet.sent]
-        return [a.output for frame in frames for a in frame.outputs if a.request_id == request_id]
+        return [said for frame in frames for a in frame.addressed if a.request_id == request_id for said in a.outputs]
 
 
 @pytest.fixture
@@ -381,11 +381,11 @@ def test_one_step_makes_one_frame_per_api_server(bench: Bench) -> None:
         bench.router.route(name, StageOutput(client=(TokenDelta([int(name[-1])]),)))
     bench.flush()
     bench.flush()
-    told = {address: [(a.request_id, a.output) for a in frame.outputs] for address, frame in bench.outlet.sent}
+    told = {address: [(a.request_id, a.outputs) for a in frame.addressed] for address, frame in bench.outlet.sent}
     assert len(bench.outlet.sent) == 2
     assert told == {
-        "ipc://one": [("req-1", TokenDelta([1, 1])), ("req-3", TokenDelta([3]))],
-        "ipc://two": [("req-2", TokenDelta([2]))],
+        "ipc://one": [("req-1", [TokenDelta([1, 1])]), ("req-3", [TokenDelta([3])])],
+        "ipc://two": [("req-2", [TokenDelta([2])])],
     }
     assert {frame.replica for _, frame in bench.outlet.sent} == {"thinker/0"}
 

@@ -74,8 +74,8 @@ class BareConsumers:
         """Sort the outputs of frames that have come, then wake those who got some."""
         self.began_s = self.began_s or time.perf_counter()
         for frame in frames:
-            for addressed in CLIENT_FRAME.decode(frame).outputs:
-                self._waiting[int(addressed.request_id)].append(addressed.output)
+            for addressed in CLIENT_FRAME.decode(frame).addressed:
+                self._waiting[int(addressed.request_id)] += addressed.outputs
         for waiting, wake in zip(self._waiting, self._wakes, strict=True):
             if waiting:
                 wake.set()
@@ -231,8 +231,8 @@ def _push(address: str, num_frames: int, num_outputs: int) -> None:
     socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.PUSH)
     socket.setsockopt(zmq.SNDHWM, 0)
     socket.connect(address)
-    outputs = [Addressed(str(number), 0, TokenDelta([number])) for number in range(num_outputs)]
-    frame = msgspec.msgpack.encode(ClientFrame("bare/0", outputs))
+    addressed = [Addressed(str(number), 0, [TokenDelta([number])]) for number in range(num_outputs)]
+    frame = msgspec.msgpack.encode(ClientFrame("bare/0", addressed))
     for _ in range(num_frames):
         socket.send(frame)
     socket.close()
