@@ -255,10 +255,12 @@ CHATS = (
     chat("unknown modality", "modalities[0]", modalities=["smell"]),
     chat("stream that is a number", "stream", stream=7),
     chat("stream options that are a list", "stream_options", stream_options=[1]),
-    spoken("unknown voice", "voice", {"voice": "nobody", "format": "wav"}),
+    spoken("unknown voice", "audio.voice", {"voice": "nobody", "format": "wav"}),
     spoken("unknown format", "audio.format", {"voice": "alloy", "format": "mp9"}),
     spoken("too fast", "audio.speed", {"voice": "alloy", "format": "wav", "speed": 9}),
-    chat("unknown voice, streamed", "voice", modalities=["text", "audio"], audio={"voice": "nobody"}, stream=True),
+    chat(
+        "unknown voice, streamed", "audio.voice", modalities=["text", "audio"], audio={"voice": "nobody"}, stream=True
+    ),
     chat("too hot, streamed", "temperature", temperature=3, stream=True),
 )
 FORMS = (

@@ -20,6 +20,7 @@ from antiphon.client.input_sender import InputSender
 from antiphon.client.lane_meter import LaneMeter
 from antiphon.client.open_request import OpenRequest
 from antiphon.client.output_stream import OutputStream
+from antiphon.client.own_voice import in_own_voice
 from antiphon.client.text_options import TextOptions
 from antiphon.config.deploy import ServerDeploy
 from antiphon.config.pipeline import PipelineSpec
@@ -189,6 +190,7 @@ class EngineClient:
         """
         if isinstance(task_input, ChatInput):
             self._text_options.check(task_input)
+        task_input = in_own_voice(task_input, self.pipeline.voices)
         if has_media(task_input):  # converting them would hold up every stream of this process
             payload = await asyncio.to_thread(self._frontend.prepare, task_input)
         else:

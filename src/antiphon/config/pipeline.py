@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 
-from antiphon.errors import UnsupportedModalityError
+from antiphon.errors import InvalidRequestError, UnsupportedModalityError
 from antiphon.ids import edge_name
 
 DTYPES = ("uint8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "bool")
@@ -281,6 +281,20 @@ class VoiceSpec:
     name: str
     language: str
     aliases: tuple[str, ...] = ()
+
+
+def voice_named(voices: tuple[VoiceSpec, ...], name: str, param: str = "voice") -> VoiceSpec | None:
+    """The voice that answers to `name`; "" is the first. None if there are no voices: then every name is the model's.
+
+    InvalidRequestError about the request's `param`, with all names, if none does.
+    """
+    for voice in voices:
+        if name in ("", voice.name, *voice.aliases):
+            return voice
+    if not voices:
+        return None
+    known = ", ".join(known for voice in voices for known in (voice.name, *voice.aliases))
+    raise InvalidRequestError(f"`{param}`: there is no voice {name[:80]!r}; use one of {known}", param=param)
 
 
 @dataclass(frozen=True)

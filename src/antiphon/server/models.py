@@ -11,7 +11,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 from starlette.responses import Response
 
-from antiphon.config.pipeline import VoiceSpec
+from antiphon.config.pipeline import VoiceSpec, voice_named
 from antiphon.errors import InvalidRequestError, UnknownModelError
 from antiphon.server.http_errors import json_response
 
@@ -38,33 +38,19 @@ class ModelCatalogue:
         return {"id": name, "object": "model", "created": self.created_s, "owned_by": "antiphon"}
 
 
-def check_voice(voices: tuple[VoiceSpec, ...], voice: str) -> None:
-    """InvalidRequestError that lists the voices if none answers to `voice`; a pipeline without voices takes any."""
-    names = _by_name(voices)
-    if names and voice not in names:
-        known = ", ".join(name for name in names if name)
-        raise InvalidRequestError(f"voice {voice[:80]!r} is not known; use one of: {known}", param="voice")
-
-
 def check_language(voices: tuple[VoiceSpec, ...], voice: str, language: str) -> None:
-    """InvalidRequestError if the voice called `voice` ("" = the first) does not speak `language`.
+    """InvalidRequestError if none is called `voice` ("" = the first), or if it does not speak `language`.
 
     Only the language counts, not the country: an en-US voice speaks `en` and `en-GB`. `auto` and "" are the voice's
     own. A pipeline without voices speaks any.
     """
-    names = _by_name(voices)
-    spoken = names[voice].language if voice in names else ""
-    if spoken and _main_part(language) not in ("", "auto", _main_part(spoken)):
+    speaker = voice_named(voices, voice)
+    if speaker is not None and _main_part(language) not in ("", "auto", _main_part(speaker.language)):
         raise InvalidRequestError(
-            f"`language`: the voice {names[voice].name} speaks {spoken}, not {language[:80]!r}; "
-            "leave it out, or name a voice of that language (GET /v1/audio/voices)",
+            f"`language`: the voice {speaker.name} speaks {speaker.language}, not {language[:80]!r}; "
+            "send no `language`, or choose another voice (GET /v1/audio/voices)",
             param="language",
         )
-
-
-def _by_name(voices: tuple[VoiceSpec, ...]) -> dict[str, VoiceSpec]:
-    """Names and aliases; "" is the first voice."""
-    return {name: voice for voice in reversed(voices) for name in ("", voice.name, *voice.aliases)}
 
 
 def _main_part(language: str) -> str:

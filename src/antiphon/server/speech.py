@@ -22,7 +22,7 @@ from antiphon.server.callers import client_of
 from antiphon.server.context import ServerContext
 from antiphon.server.edge import RequestIds, clock_of, request_ids_of
 from antiphon.server.http_errors import json_response
-from antiphon.server.models import check_language, check_voice
+from antiphon.server.models import check_language
 from antiphon.server.outcomes import usage_of
 from antiphon.server.request_clock import RequestClock
 from antiphon.server.response_audio import ResponseAudio
@@ -71,7 +71,6 @@ def speech_router(context: ServerContext) -> APIRouter:
 
 def check_spoken(body: SpokenBody, pipeline: PipelineSpec) -> None:
     """InvalidRequestError for a voice that is not there, a language that it does not speak, a rate of no such file."""
-    check_voice(pipeline.voices, body.voice)
     check_language(pipeline.voices, body.voice, body.language)
     if body.sample_rate is not None:
         body.response_format.check_holds(body.sample_rate)

@@ -573,3 +573,9 @@ async def test_outputs_count_as_waiting_until_they_are_taken_also_when_their_req
     assert backlog() == streams[1].backlog_bytes > 0
     await outcome(streams[1])
     assert backlog() == 0
+
+
+async def test_an_unknown_voice_is_refused_before_anything_is_sent(stage) -> None:
+    with pytest.raises(InvalidRequestError, match="there is no voice 'nobody'"):
+        await stage.client.submit(SpeechInput("hello", voice="nobody"))
+    assert stage.client.num_open == 0

@@ -83,7 +83,7 @@ class Talker:
         name = request.params.speech.voice.lower() or default
         if name not in self._speakers:
             raise InvalidRequestError(
-                f"voice {name!r} is not known; use one of: {', '.join(self._speakers) or 'none'}", param="voice"
+                f"`voice`: there is no voice {name!r}; use one of {', '.join(self._speakers) or 'none'}", param="voice"
             )
         residual = residual_sampler(is_greedy=_is_greedy(request), seed=_seed(request))
         return TalkerState(self._speakers[name], residual)

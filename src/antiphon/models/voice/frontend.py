@@ -24,7 +24,7 @@ from antiphon.messages.tasks import (
     TaskInput,
     TranscriptionInput,
 )
-from antiphon.models.voice.voices import VOICES, resolve_voice
+from antiphon.models.voice.voices import VOICES
 
 LISTENER_RATE = 16_000
 _MIN_AUDIO_SAMPLES = LISTENER_RATE // 50
@@ -160,7 +160,7 @@ def _speech_params(voice: str, speed: float, seed: int | None) -> SpeechParams:
     least, most = _SPEEDS
     if not least <= speed <= most:
         raise InvalidRequestError(f"speed is {speed:g}; it must be from {least:g} to {most:g}", param="speed")
-    return SpeechParams(voice=resolve_voice(voice or VOICES[0]), speed=speed, seed=seed)
+    return SpeechParams(voice=voice or VOICES[0], speed=speed, seed=seed)
 
 
 def _turn(message: ChatMessage, *, spoken: bool) -> Turn:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from msgspec import structs
 
-from antiphon.config.pipeline import Modality, PipelineSpec
+from antiphon.config.pipeline import Modality, PipelineSpec, VoiceSpec, voice_named
 from antiphon.errors import InvalidRequestError, UnsupportedModalityError
 from antiphon.messages.params import SamplingParams
 from antiphon.server.json_object import Json
@@ -36,7 +36,7 @@ class Abilities:
     writes: bool
     hears_by_writing: bool
     detects_turns: bool
-    voices: tuple[str, ...]
+    voices: tuple[VoiceSpec, ...]
 
     @classmethod
     def of(cls, pipeline: PipelineSpec, *, detects_turns: bool) -> "Abilities":
@@ -53,7 +53,7 @@ class Abilities:
             writes=writer is not None,
             hears_by_writing=hearer is not None and hearer == writer,
             detects_turns=detects_turns,
-            voices=tuple(name for voice in pipeline.voices for name in (voice.name, *voice.aliases)),
+            voices=pipeline.voices,
         )
 
 
@@ -76,8 +76,9 @@ class SessionConfig:
     @classmethod
     def default(cls, model: str, abilities: Abilities) -> "SessionConfig":
         """Of a new session."""
+        voice = voice_named(abilities.voices, "")
         turns = ServerVad() if abilities.hears and abilities.detects_turns else None
-        return cls(model, speaks=abilities.speaks, voice=next(iter(abilities.voices), ""), turns=turns)
+        return cls(model, speaks=abilities.speaks, voice="" if voice is None else voice.name, turns=turns)
 
     def updated(self, patch: SessionPatch, abilities: Abilities) -> "SessionConfig":
         """With what the client set; raises InvalidRequestError, and then nothing is set."""
@@ -101,9 +102,8 @@ class SessionConfig:
         if "audio" in (patch.output_modalities or ()) and not abilities.speaks:
             param = f"{where}.output_modalities"
             raise UnsupportedModalityError(f"`{param}`: this pipeline does not speak", param=param)
-        if output.voice is not None and output.voice not in abilities.voices:
-            param, known = f"{where}.audio.output.voice", ", ".join(abilities.voices)
-            raise InvalidRequestError(f"`{param}`: voice {output.voice[:80]!r} is not one of {known}", param=param)
+        if output.voice is not None:
+            voice_named(abilities.voices, output.voice, f"{where}.audio.output.voice")
         most = patch.max_output_tokens
         return replace(
             self,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from antiphon.config.pipeline import VoiceSpec
 from antiphon.messages.client import AudioChunk, OutputEnd, TextDelta, Usage
 from antiphon.server.data_url import base64_bytes
 from antiphon.server.realtime.dialect import Dialect
@@ -14,9 +15,8 @@ from antiphon.server.realtime.schema import EVENTS, AppendAudio
 from antiphon.server.realtime.session import Session
 from antiphon.server.realtime.session_config import Abilities, SessionConfig
 
-ABLE = Abilities(
-    hears=True, speaks=True, writes=True, hears_by_writing=True, detects_turns=True, voices=("anna", "alloy", "ben")
-)
+VOICES = (VoiceSpec("anna", "en", ("alloy",)), VoiceSpec("ben", "de"))
+ABLE = Abilities(hears=True, speaks=True, writes=True, hears_by_writing=True, detects_turns=True, voices=VOICES)
 SPEECH_MS = 640
 END = OutputEnd("stop", Usage(7, 5))
 
