@@ -421,7 +421,7 @@ async def test_once_a_second_the_orchestrator_hears_what_is_counted_here_and_oth
 async def test_what_is_counted_of_a_thousand_replicas_reaches_the_orchestrator_and_comes_back(stage) -> None:
     names = [f"code2wav/{number}" for number in range(1_000)]
     for name in names:
-        frame = ClientFrame(name, [Addressed("req-none", 0, PCM)], 3, time.monotonic())
+        frame = ClientFrame(name, [Addressed("req-none", 0, [PCM])], 3, time.monotonic())
         stage.outlet.send(stage.address("api-server/0.client"), frame)
     gatherer, heard = ReportGatherer(), dict[str, float]()
     while len(heard) < len(names):
