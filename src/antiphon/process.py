@@ -57,6 +57,7 @@ class ChildProcess:
     def startup(self) -> None:
         """Name this process in `ps`, and set up logging."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the launcher decides
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         set_title(self.name)
         configure_logging(self.name)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import click
 
 from antiphon import __version__
+from antiphon.cli.early_stop import hand_over
 from antiphon.errors import AntiphonError, ConfigError
 
 
@@ -69,7 +70,9 @@ class LazyGroup(click.Group):
             close = difflib.get_close_matches(args[0], COMMANDS, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"there is {', '.join(COMMANDS)}"
             ctx.fail(f"there is no command {args[0]!r}; {hint}")
-        return super().resolve_command(ctx, args)
+        name, command, rest = super().resolve_command(ctx, args)
+        hand_over(name or "")
+        return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The command list of `--help`, from the table alone."""
@@ -84,7 +87,7 @@ def cli() -> None:
 
 
 def main() -> None:
-    """The console script."""
+    """Run the command that the command line names."""
     try:
         cli(prog_name="antiphon")
     except AntiphonError as error:

@@ -9,6 +9,7 @@ import logging
 import signal
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
@@ -67,6 +68,8 @@ def command(
     no_async_chunk: bool,
 ) -> None:
     """Serve PIPELINE (default: voice) over HTTP."""
+    stop = StopSignals()
+    stop.take_over()
     flags = {
         "server.host": host,
         "server.port": port,
@@ -83,11 +86,29 @@ def command(
             Setting(f"edges.{e.name}.start_when", "all_chunks", "--no-async-chunk") for e in deployment.pipeline.edges
         )
         deployment = make_deployment(pipeline, deploy_file, assignments, (*given, *whole, *when))
-    serve(deployment, api_keys, trace)
+    serve(deployment, stop, api_keys, trace)
 
 
-def serve(deployment: Deployment, api_keys: tuple[str, ...] = (), trace: Path | None = None) -> None:
-    """Run the server until SIGTERM or SIGINT; AntiphonError if it cannot start or cannot go on."""
+class StopSignals:
+    """Owns what SIGTERM and SIGINT do. `hurry` is called at the second one: do not wait for open requests."""
+
+    def __init__(self) -> None:
+        self.is_told = False
+        self.hurry: Callable[[], None] = lambda: None
+
+    def take_over(self) -> None:
+        """Note the signals from now on."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._note)
+
+    def _note(self, _number: int, _frame: FrameType | None) -> None:
+        if self.is_told:
+            self.hurry()
+        self.is_told = True
+
+
+def serve(deployment: Deployment, stop: StopSignals, api_keys: tuple[str, ...] = (), trace: Path | None = None) -> None:
+    """Run the server until it is told to stop; AntiphonError if it cannot start or cannot go on."""
     configure_logging("launcher")
     set_title(f"serve {deployment.pipeline.name}")
     digests = read_key_digests(api_keys, deployment.config.server.api_key_file)
@@ -97,36 +118,30 @@ def serve(deployment: Deployment, api_keys: tuple[str, ...] = (), trace: Path | 
     if warning := open_files_warning(deployment.config):
         log.warning(warning)
     launcher = Launcher(deployment, listen_fd=listener.fileno(), api_key_digests=digests, trace=trace)
-    stop_signals: list[int] = []
-
-    def stop(number: int, _frame: FrameType | None) -> None:
-        if stop_signals:  # the second one: do not wait for open requests
-            launcher.hurry()
-        stop_signals.append(number)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
+    stop.hurry = launcher.hurry
     try:
-        _run(deployment, launcher, listener, stop_signals)
+        _run(deployment, launcher, listener, stop)
     except AntiphonError:
         launcher.hurry()  # without all its processes no open request comes to its end
-        if not stop_signals:  # what dies because a signal reached the whole process group is no error
+        if not stop.is_told:  # what dies because a signal reached the whole process group is no error
             raise
     finally:
         launcher.stop()
         listener.close()
 
 
-def _run(deployment: Deployment, launcher: Launcher, listener: socket.socket, stop_signals: list[int]) -> None:
+def _run(deployment: Deployment, launcher: Launcher, listener: socket.socket, stop: StopSignals) -> None:
+    if stop.is_told:
+        return
     launcher.start()
     while not launcher.poll_ready(_WATCH_S):
-        if stop_signals:
+        if stop.is_told:
             return
     _announce(deployment, listener)
     log.info("add a replica: antiphon join --stage STAGE --to %s", launcher.directory)
     while True:
         time.sleep(_WATCH_S)
-        if stop_signals:
+        if stop.is_told:
             return
         problem = launcher.watch()
         if problem:

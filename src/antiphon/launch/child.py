@@ -11,7 +11,8 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 
@@ -85,9 +86,10 @@ class Child:
         self._num_starts += 1
         self.started_s = time.monotonic()
         try:
-            self._process = subprocess.Popen(
-                command, pass_fds=inherited, stdin=subprocess.DEVNULL, env=environment, cwd=server.working_directory
-            )
+            with _interrupts_kept_from_children():
+                self._process = subprocess.Popen(
+                    command, pass_fds=inherited, stdin=subprocess.DEVNULL, env=environment, cwd=server.working_directory
+                )
         except OSError as error:
             raise ConfigError([f"{self.name} could not start: {self.python}: {error.strerror}"]) from error
         finally:
@@ -156,6 +158,16 @@ class Child:
         if self._status_fd >= 0:
             os.close(self._status_fd)
             self._status_fd = -1
+
+
+@contextmanager
+def _interrupts_kept_from_children() -> Iterator[None]:
+    """A child starts with SIGINT blocked, until it ignores it: Ctrl-C reaches the whole group, while it imports too."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _raise_open_files(pid: int) -> None:

@@ -34,7 +34,7 @@ def test_help_imports_no_command_and_nothing_heavy() -> None:
         "print([name for name in ('numpy', 'rich', 'fastapi', 'yaml', 'msgspec') if name in sys.modules])\n"
     )
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
-    assert answer.stdout.splitlines()[-2:] == ["['antiphon.cli.main']", "[]"]
+    assert answer.stdout.splitlines()[-2:] == ["['antiphon.cli.early_stop', 'antiphon.cli.main']", "[]"]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
