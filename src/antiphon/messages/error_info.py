@@ -26,6 +26,7 @@ _KINDS = {
         errors.RequestError,
         errors.InvalidRequestError,
         errors.UnauthorizedError,
+        errors.ForbiddenError,
         errors.RequestTooLargeError,
         errors.RequestTimeoutError,
         errors.UnsupportedModalityError,
