@@ -16,7 +16,7 @@ from starlette.responses import Response
 from antiphon.clauses import parts_of
 from antiphon.config.pipeline import PipelineSpec
 from antiphon.errors import UnknownRequestError
-from antiphon.messages.client import AudioChunk, Usage
+from antiphon.messages.client import Usage
 from antiphon.server.audio_encode import AudioFormat
 from antiphon.server.callers import client_of
 from antiphon.server.context import ServerContext
@@ -27,6 +27,7 @@ from antiphon.server.outcomes import usage_of
 from antiphon.server.request_clock import RequestClock
 from antiphon.server.response_audio import ResponseAudio
 from antiphon.server.schema import SpeechRequest, SpokenBody
+from antiphon.server.spoken_file import spoken_file
 from antiphon.server.spoken_parts import Mark, SpokenParts
 from antiphon.server.sse import HOLE, Base64Pieces, EventForm, event, event_stream
 from antiphon.server.streaming import StreamedResponse
@@ -100,24 +101,13 @@ async def _speak(
     parts = SpokenParts(context.client, body.speech(""), ids.own, caller=client, began_s=time.monotonic())
     with context.outcomes.following(ids) as made:
         parts.add(*texts, Mark.END)
-        async with aclosing(parts.give()) as given:
-            async for chunk in given:
-                assert isinstance(chunk, AudioChunk), "nothing was flushed"
-                clock.saw_audio(chunk)
-                piece = await audio.encode(chunk)
-                made.duration_s = audio.duration_s
-                if piece:
-                    clock.sent_audio()
+        try:
+            async with aclosing(spoken_file(parts, audio, clock)) as pieces:
+                async for piece in pieces:
+                    assert isinstance(piece, bytes), "nothing was flushed"
                     yield piece
-        if parts.unspeakable is not None and not audio.duration_s:
-            raise parts.unspeakable
-        made.usage = parts.usage
-        rest = await audio.finish()
-        if rest:
-            clock.sent_audio()
-        clock.complete()
-        if rest:
-            yield rest
+        finally:
+            made.duration_s, made.usage = audio.duration_s, parts.usage
         yield made.usage
 
 

@@ -40,8 +40,8 @@ class SpokenParts:
     have been spoken. began_s: see EngineClient.submit.
 
     A part in which the voice finds nothing to pronounce is left out; unspeakable: what the first of them was refused
-    with. A part after the first that finds no place waits for one, up to a minute: the client hears this text
-    already, and cannot ask for the rest of it.
+    with, as an error about `param`; also if there was no part at all. A part after the first that finds no place waits
+    for one, up to a minute: the client hears this text already, and cannot ask for the rest of it.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class SpokenParts:
         *,
         caller: str,
         began_s: float | None = None,
+        param: str = "input",
     ) -> None:
         self.usage = Usage()
         self.unspeakable: InvalidRequestError | None = None
@@ -60,6 +61,7 @@ class SpokenParts:
         self._request_id = request_id
         self._caller = caller
         self._began_s = began_s
+        self._param = param
         self._num_parts = 0
         self._waiting: deque[str | Mark] = deque()
         self._started: deque[_Submitting | Mark] = deque()
@@ -87,6 +89,8 @@ class SpokenParts:
                         yield chunk
                 self._num_open -= 1
                 self._start()
+            if not self._num_parts:
+                self._leave_out(InvalidRequestError("there is no word in the text; send some", code="no_audio"))
         finally:
             await self._drop()
 
@@ -104,7 +108,11 @@ class SpokenParts:
         except InvalidRequestError as error:
             if error.param != "input":
                 raise
-            self.unspeakable = self.unspeakable or error
+            self._leave_out(error)
+
+    def _leave_out(self, error: InvalidRequestError) -> None:
+        if self.unspeakable is None:
+            self.unspeakable = InvalidRequestError(error.message, param=self._param, code=error.code)
 
     async def _first(self) -> _Submitting | Mark:
         """What is to be given next, submitted; it stays where `_drop` finds it, however this is interrupted."""

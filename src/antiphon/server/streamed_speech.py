@@ -10,12 +10,13 @@ from contextlib import aclosing
 from antiphon.clauses import ClauseSplitter
 from antiphon.errors import InvalidRequestError
 from antiphon.ids import RequestId, new_request_id
-from antiphon.messages.client import AudioChunk, Usage
+from antiphon.messages.client import Usage
 from antiphon.server.context import ServerContext
 from antiphon.server.request_clock import RequestClock
 from antiphon.server.response_audio import ResponseAudio
 from antiphon.server.schema import SpokenBody
 from antiphon.server.speech import sample_rate_of
+from antiphon.server.spoken_file import spoken_file
 from antiphon.server.spoken_parts import Mark, SpokenParts
 
 
@@ -45,7 +46,7 @@ class StreamedSpeech:
         self._audio = ResponseAudio(wishes.response_format, self.request_id, context.client.trace, sample_rate)
         self._splitter = ClauseSplitter()
         self._num_chars = 0
-        self._parts = SpokenParts(context.client, wishes.speech(""), self.request_id, caller=client)
+        self._parts = SpokenParts(context.client, wishes.speech(""), self.request_id, caller=client, param="text")
 
     @property
     def usage(self) -> Usage:
@@ -80,24 +81,10 @@ class StreamedSpeech:
 
     async def run(self) -> None:
         """Speak until the end of the text. Raises the AntiphonError of the sentence that failed; then all is over."""
-        async with aclosing(self._parts.give()) as given:
-            async for said in given:
-                if isinstance(said, AudioChunk):
-                    await self._take(said)
-                else:
+        async with aclosing(spoken_file(self._parts, self._audio, self._clock)) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, Mark):
                     self._flushed()
-        if not self._audio.duration_s:
-            raise InvalidRequestError("the text has nothing to speak", param="text", code="no_audio")
-        if rest := await self._audio.finish():
-            await self._send(rest)
-        self._clock.complete()
+                else:
+                    await self._give(piece)
         self._clock.last_byte()
-
-    async def _take(self, chunk: AudioChunk) -> None:
-        self._clock.saw_audio(chunk)
-        if encoded := await self._audio.encode(chunk):
-            await self._send(encoded)
-
-    async def _send(self, encoded: bytes) -> None:
-        await self._give(encoded)
-        self._clock.sent_audio()

@@ -272,8 +272,15 @@ async def test_a_sentence_without_anything_to_pronounce_is_left_out_and_a_text_o
         assert (await talk.expect("speech.audio.done"))["status"] == "completed"
         await talk.say("input_text.append", text=" ... !? \n")
         await talk.say("input_text.done")
-        assert (await talk.expect("error"))["error"]["code"] == "no_audio"
+        error = (await talk.expect("error"))["error"]
+        assert (error["code"], error["param"]) == ("no_audio", "text")
         assert (await talk.expect("speech.audio.done"))["status"] == "failed"
+        await talk.say("input_text.append", text="你好。")
+        await talk.say("input_text.done")
+        assert await eventually(lambda: len(client.streams) == 3)
+        client.streams[2].fail(InvalidRequestError("this voice reads English", param="input"))
+        error = (await talk.expect("error"))["error"]
+        assert (error["message"], error["param"]) == ("this voice reads English", "text")
 
 
 async def test_the_text_of_one_audio_is_bounded(client):
