@@ -130,6 +130,10 @@ def test_an_answer_is_cancelled_and_what_cannot_be_done_is_told(client):
             ({"tools": [{"type": "function", "name": "f"}]}, "session.tools"),
             ({"audio": {"output": {"voice": "zoe"}}}, "session.audio.output.voice"),
             (
+                {"audio": {"input": {"transcription": {"language": "de"}}}},
+                "session.audio.input.transcription.language",
+            ),
+            (
                 {"audio": {"input": {"turn_detection": {"type": "other_vad"}}}},
                 "session.audio.input.turn_detection.type",
             ),

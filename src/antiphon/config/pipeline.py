@@ -236,12 +236,14 @@ class TaskSpec:
 
     chars_per_request: for speech: a longer text is spoken as several requests of whole clauses, one after the other,
     so that its stages wait for a client that reads slowly. 0 = every text is one request. It should be about a minute.
+    languages: for transcription: codes of those that the packaged weights understand. Empty: whatever the stage takes.
     """
 
     name: str
     entries: dict[Modality, str]
     finals: dict[Modality, str]
     chars_per_request: int = 0
+    languages: tuple[str, ...] = ()
 
     @property
     def text_stage(self) -> str:

@@ -45,7 +45,8 @@ def create_app(client: EngineClient, settings: ServerSettings, drain: Drain) -> 
     origins = Origins(settings.deploy.cors_origins)
     places = SocketPlaces(settings.deploy.max_websockets)
     metrics = HttpMetrics(client.name, client.counters, drain.num_open, lambda: places.num_taken)
-    catalogue = ModelCatalogue(tuple(dict.fromkeys((client.pipeline.name, *settings.model_aliases))))
+    names = tuple(dict.fromkeys((client.pipeline.name, *settings.model_aliases)))
+    catalogue = ModelCatalogue(names, settings.heard_languages)
     context = ServerContext(client, settings.deploy, catalogue, OutcomeLog(client.run_directory, client.name))
     app = DescribedApp(
         catalogue.names,

@@ -18,9 +18,13 @@ from antiphon.server.http_errors import json_response
 
 @dataclass(frozen=True)
 class ModelCatalogue:
-    """The names a request's `model` may have: the pipeline's own first. All of them mean the same pipeline."""
+    """The names a request's `model` may have: the pipeline's own first. All of them mean the same pipeline.
+
+    heard_languages: those that are written down; empty if nobody knows before the stage is asked.
+    """
 
     names: tuple[str, ...]
+    heard_languages: tuple[str, ...] = ()
     created_s: int = field(default_factory=lambda: int(time.time()))
 
     def check(self, name: str) -> None:
@@ -36,6 +40,19 @@ class ModelCatalogue:
         """The model as OpenAI lists it."""
         self.check(name)
         return {"id": name, "object": "model", "created": self.created_s, "owned_by": "antiphon"}
+
+
+def check_heard_language(heard_languages: tuple[str, ...], language: str, param: str) -> None:
+    """InvalidRequestError, naming `param`, if `language` is none of those that are understood. "" is any of them.
+
+    Only the language counts, not the country. An empty `heard_languages` takes any.
+    """
+    if heard_languages and _main_part(language) not in ("", *heard_languages):
+        raise InvalidRequestError(
+            f"`{param}`: {language[:80]!r} is not understood here; leave it out, or use one of: "
+            f"{', '.join(heard_languages)}",
+            param=param,
+        )
 
 
 def check_language(voices: tuple[VoiceSpec, ...], voice: str, language: str) -> None:

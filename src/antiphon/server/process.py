@@ -40,7 +40,7 @@ async def serve(bootstrap: Bootstrap, child: ChildProcess) -> None:
         client = make_engine_client(bootstrap)
         await client.startup()
         drain, keys = Drain(), bootstrap.api_key_digests
-        settings = ServerSettings.of(bootstrap.config.server, client.pipeline, keys)
+        settings = ServerSettings.of(bootstrap.config, client.pipeline, keys)
         config = ConnectionConfig(create_app(client, settings, drain), settings.deploy)
         config.load()
         server = _Server(config)

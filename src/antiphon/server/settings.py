@@ -1,14 +1,14 @@
 """What the operator has set for one api-server.
 
-In: the `server` part of a deployment, and the pipeline. Out: one frozen value.
+In: a deployment, and the pipeline. Out: one frozen value.
 Does not know: what is done with a setting.
 """
 
 from dataclasses import dataclass, field
 from typing import Self
 
-from antiphon.config.deploy import ServerDeploy
-from antiphon.config.pipeline import PipelineSpec
+from antiphon.config.deploy import DeployConfig, ServerDeploy
+from antiphon.config.pipeline import Modality, PipelineSpec
 
 _OPENAI_NAMES = {
     "speech": ("tts-1", "tts-1-hd", "gpt-4o-mini-tts"),
@@ -26,16 +26,25 @@ _OPENAI_NAMES = {
 class ServerSettings:
     """The operator's part and what follows from it. `model_aliases` are served beside the pipeline's own name.
 
-    api_key_digests: see KeyRing.
+    api_key_digests: see KeyRing. heard_languages: see ModelCatalogue.
     """
 
     deploy: ServerDeploy = field(default_factory=ServerDeploy)
     model_aliases: tuple[str, ...] = tuple(name for names in _OPENAI_NAMES.values() for name in names)
     api_key_digests: tuple[str, ...] = ()
+    heard_languages: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, deploy: ServerDeploy, pipeline: PipelineSpec, api_key_digests: tuple[str, ...] = ()) -> Self:
+    def of(cls, config: DeployConfig, pipeline: PipelineSpec, api_key_digests: tuple[str, ...] = ()) -> Self:
         """With OpenAI's names for the tasks that `pipeline` has."""
         tasks = {task.name for task in pipeline.tasks}
         aliases = (name for task, names in _OPENAI_NAMES.items() if task in tasks for name in names)
-        return cls(deploy, tuple(aliases), api_key_digests)
+        return cls(config.server, tuple(aliases), api_key_digests, _heard_languages(config, pipeline))
+
+
+def _heard_languages(config: DeployConfig, pipeline: PipelineSpec) -> tuple[str, ...]:
+    """Those of the packaged weights; empty if the operator has given others, of which nothing is known here."""
+    for task in pipeline.tasks:
+        if task.name == "transcription" and not config.stages[task.entries[Modality.AUDIO]].model:
+            return task.languages
+    return ()

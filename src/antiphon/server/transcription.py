@@ -20,6 +20,7 @@ from antiphon.server.audio_decode import decode_audio
 from antiphon.server.callers import client_of
 from antiphon.server.context import ServerContext
 from antiphon.server.edge import clock_of, request_id_of
+from antiphon.server.models import check_heard_language
 from antiphon.server.sse import event, event_stream
 from antiphon.server.streaming import run_until_disconnect
 from antiphon.server.transcript import Granularity, Transcript, TranscriptFormat, joined
@@ -88,6 +89,7 @@ def transcription_router(context: ServerContext) -> APIRouter:
         stream: _Stream = False,
     ) -> Response:
         context.catalogue.check(model)
+        check_heard_language(context.catalogue.heard_languages, language, "language")
         timed = frozenset(granularities or [Granularity.SEGMENT])
         wanted = _Wanted("transcribe", response_format, language, prompt, temperature, timed, stream)
         return await _answer(context, request, wanted, file)

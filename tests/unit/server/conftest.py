@@ -30,6 +30,7 @@ from antiphon.server.settings import ServerSettings
 SAMPLE_RATE = 24_000
 KERNEL_BYTES = 4096
 """What the kernel keeps of a connection's bytes on their way out: little, so that a client that does not read shows."""
+HEARD = ("en", "de", "yue")
 PIPELINE = PipelineSpec(
     name="voice",
     stages=tuple(
@@ -43,7 +44,7 @@ PIPELINE = PipelineSpec(
             {Modality.TEXT: "thinker", Modality.AUDIO: "listener"},
             {Modality.TEXT: "thinker", Modality.AUDIO: "code2wav"},
         ),
-        TaskSpec("transcription", {Modality.AUDIO: "listener"}, {Modality.TEXT: "listener"}),
+        TaskSpec("transcription", {Modality.AUDIO: "listener"}, {Modality.TEXT: "listener"}, languages=HEARD),
     ),
     frontend="nowhere:Frontend",
     voices=(VoiceSpec("anna", "en", ("alloy",)), VoiceSpec("ben", "de")),
@@ -206,7 +207,7 @@ def drain() -> Drain:
 
 @pytest.fixture
 def app(client: ScriptedClient, drain: Drain) -> FastAPI:
-    return create_app(client, ServerSettings(ServerDeploy(max_body_mib=1)), drain)
+    return create_app(client, ServerSettings(ServerDeploy(max_body_mib=1), heard_languages=HEARD), drain)
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from antiphon.config.deploy import ServerDeploy
+from antiphon.config.deploy import DeployConfig, StageDeploy
 from antiphon.server.settings import ServerSettings
-from tests.unit.server.conftest import PIPELINE, RawExchange
+from tests.unit.server.conftest import HEARD, PIPELINE, RawExchange
 
 pytestmark = pytest.mark.anyio
 PATH = "/v1/audio/speech"
@@ -76,6 +76,13 @@ async def test_a_413_has_a_request_id_and_says_that_the_connection_ends(http):
 
 def test_settings_name_only_models_of_the_pipelines_tasks():
     speech_only = replace(PIPELINE, tasks=tuple(task for task in PIPELINE.tasks if task.name == "speech"))
-    settings = ServerSettings.of(ServerDeploy(), speech_only)
+    settings = ServerSettings.of(DeployConfig(), speech_only)
     assert "tts-1" in settings.model_aliases
     assert "whisper-1" not in settings.model_aliases
+    assert settings.heard_languages == ()
+
+
+@pytest.mark.parametrize(("model", "languages"), [("", HEARD), ("/other/weights", ())])
+def test_settings_name_the_languages_of_the_packaged_weights_and_none_of_others(model, languages):
+    config = DeployConfig(stages={"listener": StageDeploy(model=model)})
+    assert ServerSettings.of(config, PIPELINE).heard_languages == languages

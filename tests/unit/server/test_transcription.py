@@ -144,8 +144,19 @@ async def test_a_streamed_transcript_comes_segment_by_segment(app, client):
 
 async def test_a_stream_that_fails_before_its_first_word_is_an_http_error(http, client):
     client.failure = InvalidRequestError("no such language", param="language")
-    answer = await http.post(PATH, **form(stream="true", language="xx"))
+    answer = await http.post(PATH, **form(stream="true", language="yue"))
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "language")
+
+
+async def test_a_language_that_is_not_understood_is_refused_before_any_stage_works_and_regions_do_not_matter(
+    http, client
+):
+    client.script = SEGMENTS
+    answer = await http.post(PATH, **form(language="xx"))
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "language")
+    assert "en, de, yue" in answer.json()["error"]["message"]
+    assert client.inputs == []
+    assert (await http.post(PATH, **form(language="de_AT"))).status_code == 200
 
 
 async def test_a_translation_is_asked_of_the_listener(http, client):

@@ -94,7 +94,7 @@ class VoiceFrontend:
         self._check_audio(task.audio, "file")
         if len(task.language) > _LANGUAGE_CHARS:
             raise InvalidRequestError("language is a code such as 'en'", param="language")
-        language = task.language.lower().partition("-")[0]  # the listener knows no regions
+        language = task.language.lower().replace("_", "-").partition("-")[0].strip()  # the listener knows no regions
         if len(task.prompt) > _PROMPT_CHARS:
             raise InvalidRequestError(f"prompt is longer than {_PROMPT_CHARS} characters", param="prompt")
         _check_unicode(task.language, "language")

@@ -106,7 +106,12 @@ PIPELINE = PipelineSpec(
             finals={Modality.AUDIO: "code2wav"},
             chars_per_request=1_000,  # a minute
         ),
-        TaskSpec("transcription", entries={Modality.AUDIO: "listener"}, finals={Modality.TEXT: "listener"}),
+        TaskSpec(
+            "transcription",
+            entries={Modality.AUDIO: "listener"},
+            finals={Modality.TEXT: "listener"},
+            languages=("en",),
+        ),
     ),
     frontend="antiphon.models.voice.frontend:VoiceFrontend",
     voices=tuple(

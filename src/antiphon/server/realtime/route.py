@@ -33,7 +33,9 @@ def realtime_router(context: ServerContext, drain: Drain) -> APIRouter:
         model = websocket.query_params.get("model") or context.catalogue.names[0]
         context.catalogue.check(model)
         network = await asyncio.to_thread(load_vad)
-        abilities = Abilities.of(context.client.pipeline, detects_turns=network is not None)
+        abilities = Abilities.of(
+            context.client.pipeline, detects_turns=network is not None, languages=context.catalogue.heard_languages
+        )
         ears = Ears(None if network is None else SileroVad(network), context.settings.realtime_max_turn_s)
         session = Session(SessionConfig.default(model, abilities), abilities, ears, _dialect(websocket))
         async with event_socket(websocket, EVENTS, context.settings, subprotocol="realtime") as socket:

@@ -13,6 +13,7 @@ from antiphon.config.pipeline import Modality, PipelineSpec, VoiceSpec, voice_na
 from antiphon.errors import InvalidRequestError, UnsupportedModalityError
 from antiphon.messages.params import SamplingParams
 from antiphon.server.json_object import Json
+from antiphon.server.models import check_heard_language
 from antiphon.server.realtime.schema import ResponsePatch, SessionPatch, TranscriptionPatch, TurnPatch
 from antiphon.server.realtime.turn_detection import ServerVad, TurnDetection, patched
 from antiphon.server.realtime.wire_audio import WireFormat
@@ -37,9 +38,10 @@ class Abilities:
     hears_by_writing: bool
     detects_turns: bool
     voices: tuple[VoiceSpec, ...]
+    languages: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, pipeline: PipelineSpec, *, detects_turns: bool) -> "Abilities":
+    def of(cls, pipeline: PipelineSpec, *, detects_turns: bool, languages: tuple[str, ...] = ()) -> "Abilities":
         """UnsupportedModalityError for a pipeline without a chat."""
         tasks = {task.name: task for task in pipeline.tasks}
         if "chat" not in tasks:
@@ -54,6 +56,7 @@ class Abilities:
             hears_by_writing=hearer is not None and hearer == writer,
             detects_turns=detects_turns,
             voices=pipeline.voices,
+            languages=languages,
         )
 
 
@@ -180,9 +183,10 @@ def _format_json(format: WireFormat) -> Json:
 def _transcription(patch: TranscriptionPatch | None, abilities: Abilities) -> Transcription | None:
     if patch is None:
         return None
+    param = "session.audio.input.transcription"
     if not abilities.writes:
-        param = "session.audio.input.transcription"
         raise UnsupportedModalityError(f"`{param}`: this pipeline writes no speech down", param=param)
+    check_heard_language(abilities.languages, patch.language or "", f"{param}.language")
     return Transcription(patch.model or "", patch.language or "", patch.prompt or "")
 
 

@@ -8,6 +8,7 @@ from antiphon.config.pipeline_check import check_pipeline
 from antiphon.models.registry import load_attribute
 from antiphon.models.voice.frontend import VoiceFrontend
 from antiphon.models.voice.pipeline import PARAMS_WIDTH, PIPELINE
+from antiphon.models.voice.weights import whisper_tiny
 
 HEAVY = ("torch", "onnxruntime", "faster_whisper", "xllamacpp", "hibari", "av")
 
@@ -54,3 +55,10 @@ def test_openai_voice_names_are_aliases_of_a_voice() -> None:
     (heart,) = PIPELINE.voices
     assert heart.name == "heart"
     assert {"alloy", "nova", "shimmer"} <= set(heart.aliases)
+
+
+def test_the_languages_that_are_taken_are_those_of_the_packaged_whisper() -> None:
+    from faster_whisper import WhisperModel
+
+    known = WhisperModel(whisper_tiny(), compute_type="int8").supported_languages
+    assert tuple(known) == PIPELINE.task("transcription").languages

@@ -16,7 +16,15 @@ from antiphon.server.realtime.session import Session
 from antiphon.server.realtime.session_config import Abilities, SessionConfig
 
 VOICES = (VoiceSpec("anna", "en", ("alloy",)), VoiceSpec("ben", "de"))
-ABLE = Abilities(hears=True, speaks=True, writes=True, hears_by_writing=True, detects_turns=True, voices=VOICES)
+ABLE = Abilities(
+    hears=True,
+    speaks=True,
+    writes=True,
+    hears_by_writing=True,
+    detects_turns=True,
+    voices=VOICES,
+    languages=("en", "de"),
+)
 SPEECH_MS = 640
 END = OutputEnd("stop", Usage(7, 5))
 

@@ -286,6 +286,11 @@ CODES = {
         ("response.create", {"response": {"input": [{"type": "item_reference", "id": "x"}]}}, "response.input[0].id"),
         ("session.update", {"session": {"tools": [{"type": "function", "name": "f"}]}}, "session.tools"),
         ("session.update", {"session": {"audio": {"output": {"voice": "zoe"}}}}, "session.audio.output.voice"),
+        (
+            "session.update",
+            {"session": {"audio": {"input": {"transcription": {"language": "xx"}}}}},
+            "session.audio.input.transcription.language",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_refused_by_name_and_changes_nothing(kind, fields, param):
