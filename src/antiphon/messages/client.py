@@ -16,7 +16,8 @@ from antiphon.messages.error_info import ErrorInfo
 
 _BYTES_PER_SAMPLE = 2
 MAX_QUEUED_FRAMES = 4096
-"""ClientFrames of one replica that wait for an api-server to read; one that is further behind hangs."""
+MAX_QUEUED_BYTES = 256 << 20
+"""How many ClientFrames of one replica, and bytes of them, wait for an api-server to read; one further behind hangs."""
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

@@ -14,7 +14,7 @@ from antiphon.connector.registry import make_connector
 from antiphon.ids import stage_of
 from antiphon.messages import codec
 from antiphon.messages.bootstrap import Bootstrap
-from antiphon.messages.client import MAX_QUEUED_FRAMES
+from antiphon.messages.client import MAX_QUEUED_BYTES, MAX_QUEUED_FRAMES
 from antiphon.messages.control import Ready
 from antiphon.models.registry import load_attribute, load_pipeline
 from antiphon.monitor.trace import open_trace
@@ -76,7 +76,8 @@ class StageProcess:
             config.connector.arena_mib << 20,
             num_requests=config.admission.max_inflight,
         )
-        self._events, self._client_lane = GatheringOutlet(), Outlet(max_queued=MAX_QUEUED_FRAMES)
+        self._events = GatheringOutlet()
+        self._client_lane = Outlet(max_queued=MAX_QUEUED_FRAMES, max_queued_bytes=MAX_QUEUED_BYTES)
         self._trace = open_trace(bootstrap.run_directory, bootstrap.name, is_on=bootstrap.is_traced)
         self._loop = self._build_loop(stage, on_joined)
 

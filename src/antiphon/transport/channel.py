@@ -197,13 +197,14 @@ class Inlet(Generic[T]):
 class Outlet:
     """Owns a line to each peer address, made at the first message to it.
 
-    A message leaves at once. Where the peer has no room for it, or does not listen yet, it waits, with at most
-    `max_queued` others (0: any number), and leaves when it can; sending never waits.
+    A message leaves at once. Where the peer has no room for it, or does not listen yet, it waits, if less than
+    `max_queued` others and `max_queued_bytes` wait (0: any number), and leaves when it can; sending never waits.
     """
 
-    def __init__(self, *, max_queued: int = _MAX_QUEUED) -> None:
+    def __init__(self, *, max_queued: int = _MAX_QUEUED, max_queued_bytes: int = 0) -> None:
         self.counters = LaneCounters()
         self._max_queued = max_queued
+        self._max_queued_bytes = max_queued_bytes
         self._encoder = msgspec.msgpack.Encoder()
         self._lines: dict[str, Line] = {}
         self._pump = Pump()
@@ -219,7 +220,9 @@ class Outlet:
     def _queue(self, address: str, frames: Sequence[Frame]) -> Line:
         line = self._lines.get(address)
         if line is None:
-            line = self._lines[address] = Line(path_of(address), self._max_queued)
+            line = self._lines[address] = Line(
+                path_of(address), max_queued=self._max_queued, max_queued_bytes=self._max_queued_bytes
+            )
         line.queue(packed(frames))
         self.counters.count(sum(map(len, frames)))
         return line

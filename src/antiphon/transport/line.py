@@ -21,16 +21,22 @@ class ChannelFullError(AntiphonError):
 
 
 class Line:
-    """Owns the connection to one peer and the messages that wait for it, at most `max_queued` (0: any number).
+    """Owns the connection to one peer and the messages that wait for it.
+
+    While `max_queued` messages wait, or messages of `max_queued_bytes` together (0: any number), none is taken: so one
+    that is larger than that is taken, alone or last.
 
     A peer that does not listen, not yet or not any more, is tried again at every message and by the Pump. What it had
     not read when its process ended is lost.
     """
 
-    def __init__(self, path: str, max_queued: int) -> None:
+    def __init__(self, path: str, *, max_queued: int, max_queued_bytes: int) -> None:
         self._path = path
         self._max_queued = max_queued
+        self._max_queued_bytes = max_queued_bytes
         self._waiting: deque[bytes] = deque()
+        self._num_waiting_bytes = 0
+        """Of whole messages, also of the first."""
         self._num_gone = 0
         """Bytes of the first message that have left."""
         self._socket: socket.socket | None = None
@@ -44,11 +50,15 @@ class Line:
     def queue(self, message: bytes) -> None:
         """Have the message wait for `flush`, behind others. ChannelFullError if too many wait already."""
         with self._lock:
-            if self._max_queued and len(self._waiting) >= self._max_queued:
+            if self._is_full():
                 self._flush()
-                if len(self._waiting) >= self._max_queued:
-                    raise ChannelFullError(f"{self._path} does not read: {self._max_queued} messages wait for it")
+                if self._is_full():
+                    raise ChannelFullError(
+                        f"{self._path} does not read: {len(self._waiting)} messages of {self._num_waiting_bytes} bytes "
+                        "wait for it"
+                    )
             self._waiting.append(message)
+            self._num_waiting_bytes += len(message)
 
     def flush(self) -> bool:
         """Send what the peer has room for; True if some still wait."""
@@ -60,8 +70,11 @@ class Line:
         """Close the connection and drop what waits."""
         with self._lock:
             self._waiting.clear()
-            self._num_gone = 0
+            self._num_gone = self._num_waiting_bytes = 0
             self._disconnect()
+
+    def _is_full(self) -> bool:
+        return 0 < self._max_queued <= len(self._waiting) or 0 < self._max_queued_bytes <= self._num_waiting_bytes
 
     def _flush(self) -> None:
         while self._waiting:
@@ -84,12 +97,18 @@ class Line:
     def _gone(self, num_bytes: int) -> None:
         num_bytes += self._num_gone
         while self._waiting and num_bytes >= len(self._waiting[0]):
-            num_bytes -= len(self._waiting.popleft())
+            num_bytes -= self._drop_first()
         self._num_gone = num_bytes
+
+    def _drop_first(self) -> int:
+        """Gives its size."""
+        size_bytes = len(self._waiting.popleft())
+        self._num_waiting_bytes -= size_bytes
+        return size_bytes
 
     def _disconnect(self) -> None:
         if self._num_gone:  # the rest of a message that was cut off is of no use to anybody
-            self._waiting.popleft()
+            self._drop_first()
             self._num_gone = 0
         if self._socket is not None:
             self._socket.close()

@@ -42,7 +42,7 @@ from antiphon.stage.declared import DeclaredOutput
 from antiphon.stage.output_form import problem_of
 from antiphon.stage.outputs import OutputRouter
 from antiphon.stage.request import StageOutput
-from antiphon.transport.channel import ChannelFullError
+from antiphon.transport.channel import ChannelFullError, Outlet
 
 SPEC = StageSpec(
     name="thinker",
@@ -409,6 +409,20 @@ def test_an_api_server_that_does_not_read_fails_the_requests_whose_outputs_are_l
     assert bench.said("req-1") == [], "a client that has missed an output gets nothing that would hide the gap"
     assert bench.said("req-2") == [TokenDelta([5, 6]), OutputEnd()]
     assert bench.router.failures(0.0) == {}
+
+
+def test_a_request_whose_outputs_an_api_server_leaves_no_room_for_fails_by_bytes_too(bench: Bench, tmp_path) -> None:
+    lane = Outlet(max_queued_bytes=1_000)
+    router = OutputRouter("thinker/0", SPEC, (), {}, bench.producer, lane, deadlines_s={})
+    for name in ("req-1", "req-2"):
+        client = f"ipc://{tmp_path}/hangs"
+        router.open(StartRequest(name, 0, "chat", RequestParams(), (), (), client))
+        router.route(name, StageOutput(client=(TokenDelta([1_000] * 400),)))
+        router.send()
+    failures = router.failures(0.0)
+    assert list(failures) == ["req-2"]
+    assert "hangs does not read: 1 messages of" in failures["req-2"].message
+    lane.close()
 
 
 def test_a_request_is_not_drained_before_its_end_has_left_or_its_loss_is_told(bench: Bench) -> None:

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from antiphon.messages import codec
 from antiphon.messages.control import AbortRequest
@@ -50,6 +51,30 @@ def test_a_peer_that_does_not_read_has_bounded_messages_waiting_and_loses_none_o
     inlet.close()
     outlet.close()
     directory.remove()
+
+
+def test_the_bytes_that_wait_for_a_peer_that_does_not_read_are_bounded_but_not_the_size_of_one_message(
+    tmp_path: Path,
+) -> None:
+    inlet, outlet = FrameInlet(f"ipc://{tmp_path}/slow"), Outlet(max_queued_bytes=10_000)
+    for number in range(3):
+        outlet.send_frames(inlet.address, [bytes([number]) * 4_000])
+    for size in (4_000, 0):
+        with pytest.raises(ChannelFullError, match="3 messages of 12024 bytes wait"):
+            outlet.send_frames(inlet.address, [bytes(size)])
+    inlet.startup()
+    assert receive(inlet, 3) == [[bytes([number]) * 4_000] for number in range(3)]
+    large = b"x" * (8 << 20)
+    outlet.send_frames(inlet.address, [large])
+    with pytest.raises(
+        ChannelFullError, match="1 messages of 8388616 bytes wait"
+    ):  # most of it: the first counts whole
+        outlet.send_frames(inlet.address, [b"y"])
+    assert receive(inlet, 1) == [[large]]
+    outlet.send_frames(inlet.address, [b"z"])
+    assert receive(inlet, 1) == [[b"z"]], "what has left does not count"
+    outlet.close()
+    inlet.close()
 
 
 def receive(inlet: FrameInlet, num_messages: int) -> list[list[bytes]]:
