@@ -14,7 +14,7 @@ from antiphon.messages.client import AudioChunk, ImageOutput, Usage
 from antiphon.models.simulated.arrivals import Arrived, Inspector
 from antiphon.models.simulated.profile import Generator, load_profile
 from antiphon.models.simulated.row_values import Check, RowCodec, request_number
-from antiphon.models.simulated.step_clock import StepClock
+from antiphon.models.simulated.step_clock import StepClock, sleep_until
 from antiphon.stage.engine.generation_model import ModelContext, Slot
 from antiphon.stage.engine.guard import one_by_one
 from antiphon.stage.request import NOTHING, StageOutput, StageRequest
@@ -76,14 +76,14 @@ class SimulatedGenerator:
 
     def step(self, batch: list[Slot[GeneratorState]]) -> list[StageOutput | AntiphonError]:
         """Check what has come, and make what can be made of it, in the time that it takes."""
-        began_s = time.perf_counter()
+        began_s = time.monotonic()
         num_before = sum(slot.state.arrived.num_rows for slot in batch)
         num_context = sum(min(self._generator.left_context_rows, slot.state.arrived.num_rows) for slot in batch)
         outputs = one_by_one(batch, self._make)
         num_working = sum(output is not NOTHING for output in outputs)
         if num_working:
             num_rows = sum(slot.state.arrived.num_rows for slot in batch) - num_before + num_context
-            self._clock.sleep(began_s, num_working, max(0, num_rows - num_working))
+            sleep_until(self._clock.end_s(began_s, num_working, max(0, num_rows - num_working)))
         return outputs
 
     def _make(self, slot: Slot[GeneratorState]) -> StageOutput:

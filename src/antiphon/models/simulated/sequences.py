@@ -18,6 +18,7 @@ import numpy as np
 
 from antiphon.messages.client import ClientData, RawRows, TextDelta, Usage
 from antiphon.models.simulated.arrivals import Arrived, Inspector, codecs_of
+from antiphon.models.simulated.device import SimulatedDevice
 from antiphon.models.simulated.profile import Sequences, StageProfile, load_profile
 from antiphon.models.simulated.row_values import LAST, PROMPT, WORDS, Check, request_number, word_of
 from antiphon.models.simulated.step_clock import StepClock
@@ -57,13 +58,31 @@ class SequenceState:
             self.num_positions = self.num_prompt + num_known
 
 
+@dataclass(frozen=True)
+class SimulatedStep:
+    """What a step makes, which nobody gets before its time."""
+
+    computed: list[ComputedSpan]
+    device: SimulatedDevice
+
+    def is_over(self) -> bool:
+        """As the device says."""
+        return self.device.is_over()
+
+    def collect(self) -> list[ComputedSpan]:
+        """Waits until the step is over."""
+        self.device.finish()
+        return self.computed
+
+
 class SimulatedSequences:
-    """Owns the stage's numbers, its clock and its codecs. It is the engine's model and its runner."""
+    """Owns the stage's numbers, its clock and device, and its codecs. It is the engine's model and its runner."""
 
     def __init__(self, context: ModelContext, profile: str, stage: str) -> None:
         self._context = context
         self._profile_path = profile
         self._stage = stage
+        self._device = SimulatedDevice()
 
     def startup(self) -> None:
         """Read the profile; ConfigError if it cannot be read."""
@@ -80,6 +99,7 @@ class SimulatedSequences:
         self._clock = StepClock(
             stage.step, seed=int(options["seed"]), replica=os.path.basename(self._context.private_path)
         )
+        self._device.startup()
         self._producer = profile.producer_of(self._stage)
         self._inspector = _inspector(self._stage, self._producer, profile.stages, options)
 
@@ -103,9 +123,9 @@ class SimulatedSequences:
         """See SequenceState.update."""
         return state.num_positions
 
-    def compute(self, spans: list[Span[SequenceState]], blocks: list[list[int]]) -> list[ComputedSpan]:
-        """Make the step's rows, and sleep for the rest of the time that it takes."""
-        began_s = time.perf_counter()
+    def launch(self, spans: list[Span[SequenceState]], blocks: list[list[int]]) -> SimulatedStep:
+        """Make the step's rows; it is over when a GPU would have made them."""
+        began_s = time.monotonic()
         if self._rows_of_positions:
             rows = self._position_rows(spans)
         else:
@@ -116,11 +136,19 @@ class SimulatedSequences:
             for span, arrays in zip(spans, rows, strict=True)
         ]
         num_more = sum(span.stop - span.start for span in spans) - len(spans)
-        self._clock.sleep(began_s, len(spans), num_more)
-        return computed
+        self._device.begin(self._clock.end_s(began_s, len(spans), num_more))
+        return SimulatedStep(computed, self._device)
+
+    def fileno(self) -> int:
+        """Readable when the device is ready."""
+        return self._device.fileno()
 
     def forget(self, request_id: str) -> None:
         """Nothing is kept outside the states."""
+
+    def close(self) -> None:
+        """Give the device's descriptor back."""
+        self._device.close()
 
     def accept(self, batch: list[Accepted[SequenceState]]) -> list[StageOutput]:
         """Hand off and say what the step has made."""

@@ -41,7 +41,12 @@ class EngineStatistics:
 
 
 class StageEngine(Protocol):
-    """Runs one replica's model. Every method is called from the stage's loop and must not wait for input."""
+    """Runs one replica's model. Every method is called from the stage's loop and must not wait for input.
+
+    What `step` gives is sent before `step` is called again. An engine that computes on the host does so in `step`. One
+    whose device (or threads) works beside the host does not wait for it either: `step` gives what is over and begins
+    what comes next, so that the device works while the loop sends; `fileno` wakes the loop when there is more.
+    """
 
     def startup(self) -> None:
         """Load the model. Errors end the process with their message."""
@@ -56,7 +61,7 @@ class StageEngine(Protocol):
         """True if `step` would do something now."""
 
     def step(self) -> list[StepResult]:
-        """Run one batch, or collect what an engine with threads of its own has made meanwhile."""
+        """Run one batch; or give what a device or threads have made since the last call, and have them go on."""
 
     def fileno(self) -> int | None:
         """A descriptor that becomes readable when work appears by itself, or None."""

@@ -9,11 +9,11 @@ has not come, the sequence waits). The engine decides which positions a step com
 old positions again, from the same inputs, and does not report their rows a second time.
 """
 
-from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
+from antiphon.stage.engine.launched_step import LaunchedStep
 from antiphon.stage.request import Arrays, StageOutput, StageRequest
 
 State = TypeVar("State")
@@ -91,16 +91,24 @@ class SequenceModel(Protocol[State]):
 
 
 class SequenceRunner(Protocol[State]):
-    """Computes steps."""
+    """Computes steps, one at a time."""
 
     def startup(self) -> None:
         """Load what it computes with. Errors end the process with their message."""
 
-    def compute(self, spans: list[Span[State]], blocks: list[list[int]]) -> Sequence[ComputedSpan]:
-        """One entry per span, in order. blocks: of the KV cache, per span.
+    def launch(self, spans: list[Span[State]], blocks: list[list[int]]) -> LaunchedStep[ComputedSpan]:
+        """Begin a step: it makes one ComputedSpan per span, in order. blocks: of the KV cache, per span.
 
-        An exception makes the engine try the spans one by one, so that only the guilty fail.
+        A device goes on by itself, and the runner does not wait for it: meanwhile the states may `receive`, and a
+        request may end. What is computed on the host is a HostStep. An exception, here or when the step is collected,
+        makes the engine try the spans one by one, so that only the guilty fail.
         """
 
+    def fileno(self) -> int | None:
+        """Readable while a launched step is over that was not collected; None where all of them are HostSteps."""
+
     def forget(self, request_id: str) -> None:
-        """The sequence is over; unknown ids are ignored."""
+        """The sequence is over, though it may be in the launched step; unknown ids are ignored."""
+
+    def close(self) -> None:
+        """Free what it computes with."""

@@ -2,6 +2,8 @@
 
 In: StageRequests. Out: StepResults, one per sequence that got a token or new rows.
 Does not know: lanes, sockets, what the model is, how its runner computes a step.
+
+A runner with a device works on one step while the loop sends what the one before has made, and new rows are taken in.
 """
 
 import time
@@ -14,6 +16,7 @@ from antiphon.config.pipeline import StageSpec
 from antiphon.errors import AntiphonError, StageError
 from antiphon.stage.engine.base import EngineStatistics, StepResult
 from antiphon.stage.engine.guard import guarded, outputs_of
+from antiphon.stage.engine.launched_step import LaunchedStep
 from antiphon.stage.engine.sequence_model import Accepted, ComputedSpan, SequenceModel, SequenceRunner, Span
 from antiphon.stage.engine.step_meter import StepMeter
 from antiphon.stage.request import StageRequest
@@ -36,6 +39,20 @@ class _Running(Sequence):
     last_sampled: int = -1
 
 
+@dataclass(frozen=True)
+class _Launched:
+    """What the runner is working on."""
+
+    spans: Batch[ScheduledSpan[_Running]]
+    step: LaunchedStep[ComputedSpan]
+    began_s: float
+
+    @property
+    def requests(self) -> list[StageRequest]:
+        """Whose spans they are."""
+        return [span.sequence.request for span in self.spans]
+
+
 class SequenceEngine:
     """Owns the sequences, their places and their KV blocks; the runner owns what it computes with."""
 
@@ -51,6 +68,7 @@ class SequenceEngine:
             max_num_batched_tokens=spec.max_num_batched_tokens,
             num_positions=lambda sequence: model.num_positions(sequence.state),
         )
+        self._launched: _Launched | None = None
         self._meter = StepMeter()
         self._num_tokens = 0
 
@@ -78,28 +96,22 @@ class SequenceEngine:
             self._runner.forget(request_id)
 
     def has_work(self) -> bool:
-        """True if input has come or a span could be computed."""
-        return self._scheduler.any_runnable() or any(map(_has_news, self._sequences.values()))
+        """True if input has come, the launched step is over, or one could be launched."""
+        can_go_on = self._launched.step.is_over() if self._launched is not None else self._scheduler.any_runnable()
+        return can_go_on or any(map(_has_news, self._sequences.values()))
 
     def step(self) -> list[StepResult]:
-        """Take in new rows, then compute one batch."""
-        began_s = time.monotonic()
-        results = self._receive_all()
-        schedule = self._scheduler.schedule()
-        for span in schedule.spans:
-            span.sequence.request.timeline.step(began_s)
-        results += [StepResult(sequence.request, error) for sequence, error in schedule.failed]
-        if schedule.spans:
-            results += self._compute(schedule.spans)
-        for result in results:
-            if isinstance(result.output, AntiphonError) or result.output.finished:
-                self.abort(result.request.request_id)
-        self._meter.step(len(schedule.spans), time.monotonic() - began_s)
+        """Give what the launched step has made, if it is over; take in new rows; launch the next step."""
+        results = self._collect_if_over()
+        results += self._receive_all()
+        if self._launched is None:
+            results += self._launch()
+            results += self._collect_if_over()  # what the host has computed is over
         return results
 
     def fileno(self) -> int | None:
-        """Nothing happens here by itself."""
-        return None
+        """Readable when a launched step is over."""
+        return self._runner.fileno()
 
     def statistics(self) -> EngineStatistics:
         """Counts for the monitor."""
@@ -117,8 +129,9 @@ class SequenceEngine:
         )
 
     def close(self) -> None:
-        """Drop every sequence."""
+        """Drop every sequence, and what the runner computes with."""
         self._sequences.clear()
+        self._runner.close()
 
     def _open(self, request: StageRequest) -> None:
         sequence = _Running(request, state=self._model.open(request))
@@ -132,8 +145,7 @@ class SequenceEngine:
             if _has_news(sequence):
                 received = guarded([sequence.request], partial(self._receive, sequence))
                 if isinstance(received, AntiphonError):
-                    results.append(StepResult(sequence.request, received))
-                    self.abort(sequence.request.request_id)
+                    results.append(self._ended(sequence, received))
         return results
 
     def _receive(self, sequence: _Running) -> None:
@@ -142,16 +154,56 @@ class SequenceEngine:
         sequence.heard_end = all(edge.exhausted for edge in inputs.values())
         self._model.receive(sequence.request, sequence.state, rows, sequence.heard_end)
 
-    def _compute(self, scheduled: Batch[ScheduledSpan[_Running]]) -> list[StepResult]:
-        """One pass; if it raises, one per span, so that only the guilty fail."""
-        requests = [span.sequence.request for span in scheduled]
-        blocks = [span.sequence.blocks for span in scheduled]
-        computed = guarded(requests, lambda: self._runner.compute([self._span(span) for span in scheduled], blocks))
-        if not isinstance(computed, AntiphonError):
-            return self._report(self._advance(scheduled, computed))
-        if len(scheduled) == 1:
-            return [StepResult(requests[0], computed)]
-        return [result for span in scheduled for result in self._compute([span])]
+    def _launch(self) -> list[StepResult]:
+        """Begin the next step, if there is something to do; gives the sequences that can never fit."""
+        began_s = time.monotonic()
+        schedule = self._scheduler.schedule()
+        results = [self._ended(sequence, error) for sequence, error in schedule.failed]
+        if not schedule.spans:
+            return results
+        for span in schedule.spans:
+            span.sequence.request.timeline.step(began_s)
+        requests = [span.sequence.request for span in schedule.spans]
+        step = guarded(requests, lambda: self._run(schedule.spans))
+        if isinstance(step, AntiphonError):
+            return results + self._one_by_one(schedule.spans, step)
+        self._launched = _Launched(schedule.spans, step, began_s)
+        return results
+
+    def _run(self, spans: Batch[ScheduledSpan[_Running]]) -> LaunchedStep[ComputedSpan]:
+        return self._runner.launch(list(map(self._span, spans)), [span.sequence.blocks for span in spans])
+
+    def _collect_if_over(self) -> list[StepResult]:
+        launched = self._launched
+        if launched is None or not launched.step.is_over():
+            return []
+        self._launched = None
+        computed = guarded(launched.requests, launched.step.collect)
+        self._meter.step(len(launched.spans), time.monotonic() - launched.began_s)
+        if isinstance(computed, AntiphonError):
+            return self._one_by_one(launched.spans, computed)
+        return self._report(self._advance(launched.spans, computed))
+
+    def _one_by_one(self, spans: Batch[ScheduledSpan[_Running]], error: AntiphonError) -> list[StepResult]:
+        """A step that raised, again for each span, so that only the guilty fail."""
+        remaining = [span for span in spans if self._is_here(span.sequence)]
+        if len(spans) == 1:
+            return [self._ended(span.sequence, error) for span in remaining]
+        return [result for span in remaining for result in self._alone(span)]
+
+    def _alone(self, span: ScheduledSpan[_Running]) -> list[StepResult]:
+        computed = guarded([span.sequence.request], lambda: self._run([span]).collect())
+        if isinstance(computed, AntiphonError):
+            return [self._ended(span.sequence, computed)]
+        return self._report(self._advance([span], computed))
+
+    def _is_here(self, sequence: _Running) -> bool:
+        """False if the sequence has ended since its step was launched."""
+        return self._sequences.get(sequence.request.request_id) is sequence
+
+    def _ended(self, sequence: _Running, error: AntiphonError) -> StepResult:
+        self.abort(sequence.request.request_id)
+        return StepResult(sequence.request, error)
 
     def _span(self, span: ScheduledSpan[_Running]) -> Span[Any]:
         sequence = span.sequence
@@ -164,6 +216,8 @@ class SequenceEngine:
         accepted = []
         for span, made in zip(scheduled, computed, strict=True):
             sequence = span.sequence
+            if not self._is_here(sequence):
+                continue
             sequence.num_computed = span.stop
             first_row = span.start if span.start >= sequence.num_reported else sequence.num_reported
             if made.token is None and first_row >= span.stop:
@@ -182,8 +236,12 @@ class SequenceEngine:
 
     def _report(self, accepted: list[Accepted[Any]]) -> list[StepResult]:
         """What the model makes of it; if it raises, entry by entry, so that only the guilty fail."""
-        results = outputs_of(accepted, self._model.accept) if accepted else []
-        return [_checked(entry, result) for entry, result in zip(accepted, results, strict=True)]
+        made = outputs_of(accepted, self._model.accept) if accepted else []
+        results = [_checked(entry, result) for entry, result in zip(accepted, made, strict=True)]
+        for result in results:
+            if isinstance(result.output, AntiphonError) or result.output.finished:
+                self.abort(result.request.request_id)
+        return results
 
 
 def _has_news(sequence: _Running) -> bool:

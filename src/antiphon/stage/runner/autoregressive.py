@@ -15,6 +15,7 @@ import torch
 from antiphon.config.pipeline import StageSpec
 from antiphon.stage.engine.autoregressive_model import AutoregressiveModel, CapturableModel, Span, StepTensors
 from antiphon.stage.engine.generation_model import ModelContext
+from antiphon.stage.engine.launched_step import HostStep
 from antiphon.stage.engine.sequence_model import ComputedSpan, TokenScores
 from antiphon.stage.request import Arrays
 from antiphon.stage.runner.decode_graphs import DecodeGraphs
@@ -81,8 +82,8 @@ class AutoregressiveRunner:
             DecodeGraphs(capturable, self._device, self._cache) if capturable is not None and is_recorded else None
         )
 
-    def compute(self, spans: list[Span[Any]], blocks: list[list[int]]) -> list[ComputedSpan]:
-        """One forward pass, and a token for each span that samples."""
+    def launch(self, spans: list[Span[Any]], blocks: list[list[int]]) -> HostStep[ComputedSpan]:
+        """One forward pass, and a token for each span that samples: the host waits for its device."""
         sampling = [span.request.request_id for span in spans if span.samples]
         samplers = [self._sampler(span) for span in spans if span.samples]
         began_s = time.perf_counter()
@@ -90,14 +91,23 @@ class AutoregressiveRunner:
         self.model_s += time.perf_counter() - began_s
         tokens = sample_batch(computed.logits, samplers)
         made = dict(zip(sampling, zip(tokens, scores_of(computed.logits, samplers, tokens), strict=True), strict=True))
-        return [
-            self._computed(span.request.request_id, rows, made)
-            for span, rows in zip(spans, computed.rows(), strict=True)
-        ]
+        return HostStep(
+            [
+                self._computed(span.request.request_id, rows, made)
+                for span, rows in zip(spans, computed.rows(), strict=True)
+            ]
+        )
+
+    def fileno(self) -> None:
+        """Every step is over when `launch` returns."""
 
     def forget(self, request_id: str) -> None:
         """Drop the sequence's sampler."""
         self._samplers.pop(request_id, None)
+
+    def close(self) -> None:
+        """Drop every sampler."""
+        self._samplers.clear()
 
     def _computed(self, request_id: str, rows: Arrays, made: dict[str, tuple[int, TokenScores | None]]) -> ComputedSpan:
         if request_id not in made:

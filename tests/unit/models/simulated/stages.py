@@ -14,6 +14,7 @@ from antiphon.models.registry import load_pipeline
 from antiphon.stage.engine.generation_model import ModelContext
 from antiphon.stage.process import make_engine
 from antiphon.stage.request import Arrays, EdgeInput, StageOutput, StageRequest
+from antiphon.transport.channel import Poller
 
 AT_ONCE = {"base_ms": 0.0, "per_sequence_ms": 0.0, "per_token_ms": 0.0, "jitter": 0.0, "check": "full"}
 MAX_STEPS = 5000
@@ -77,10 +78,14 @@ class Stage:
         give(edge, {"prompt": np.frombuffer(text.encode(), np.uint8)}, ends=True)
         self.engine.add(self.request)
 
-    def run(self) -> None:
-        """Step until nothing can be done."""
+    def run(self, patience_s: float = 0.0) -> None:
+        """Step until nothing can be done, or only after `patience_s`."""
+        poller = Poller()
+        fd = self.engine.fileno()
+        if fd is not None:
+            poller.register(fd)
         num_steps = 0
-        while self.engine.has_work():
+        while self.engine.has_work() or (patience_s and poller.wait(patience_s)):
             num_steps += 1
             assert num_steps < MAX_STEPS, "the engine has work for ever"
             for result in self.engine.step():
