@@ -97,6 +97,8 @@ class RecordingOutlet(GatheringOutlet):
     def __init__(self) -> None:
         super().__init__()
         self.sent: list[msgspec.Struct] = []
+        self.sent_to: list[str] = []
+        """Where each of them went."""
         self.is_full = False
 
     def send(self, address: str, message: msgspec.Struct) -> None:
@@ -104,6 +106,7 @@ class RecordingOutlet(GatheringOutlet):
             raise ChannelFullError(f"{address} does not read")
         if not isinstance(message, StatsReport):
             self.sent.append(message)
+            self.sent_to.append(address)
         super().send(address, message)
         self.flush()
 
@@ -144,8 +147,9 @@ class Replica:
             control=self.control,
             events=self.events,
             orchestrator_address=server.inlet.address,
+            unhurried_address=server.unhurried.address,
             reporter=StatisticsReporter(
-                name, engine, self.connector, self.router.counters, {}, self.events, server.inlet.address
+                name, engine, self.connector, self.router.counters, {}, self.events, server.unhurried.address
             ),
             spans=StageSpans(NoTrace(), spec.engine),
             on_joined=lambda: None,
@@ -160,6 +164,11 @@ class Replica:
     def said(self, request_id: str) -> list[StageEventKind]:
         """The kinds of what it has told the orchestrator of a request."""
         return [e.kind for e in self.events.sent if isinstance(e, StageEvent) and e.request_id == request_id]
+
+    def said_to(self, request_id: str) -> list[str]:
+        """At which addresses it has told the orchestrator of a request."""
+        events = zip(self.events.sent, self.events.sent_to, strict=True)
+        return [to for e, to in events if isinstance(e, StageEvent) and e.request_id == request_id]
 
     def events_of(self, request_id: str) -> list[tuple[str, int, StageEventKind]]:
         """The same, as replica, epoch, kind."""
@@ -231,6 +240,7 @@ class SmallServer:
         self.directory = RunDirectory.create()
         self.faults: dict[str, dict[str, Fault]] = {stage.name: {} for stage in pipeline.stages}
         self.inlet = Inlet(self.directory.address("orchestrator"), codec.TO_ORCHESTRATOR)
+        self.unhurried = Inlet(self.directory.address("orchestrator.unhurried"), codec.TO_ORCHESTRATOR)
         self.outlet = RecordingOutlet()
         self.watch = ProcessWatch()
         self.orchestrator = Orchestrator(
@@ -251,6 +261,7 @@ class SmallServer:
 
     async def startup(self) -> None:
         self.inlet.startup()
+        self.unhurried.startup()
         await self.client.startup()
         for stage in self.pipeline.stages:
             for index in range(self.settings.replicas.get(stage.name, 1)):
@@ -330,7 +341,7 @@ class SmallServer:
 
     async def turn(self) -> None:
         """Each loop once, in the order of the stages, then the client."""
-        for message in self.inlet.receive():
+        for message in (*self.unhurried.receive(), *self.inlet.receive()):
             self.orchestrator.handle(message)
             self.num_handled += isinstance(message, StageEvent)
         for name, stage in list(self.replicas.items()):
@@ -400,7 +411,7 @@ class SmallServer:
         await self.client.close()
         for stage in self.replicas.values():
             stage.close()
-        for owner in (self.inlet, self.outlet, self.other_api_server, self.watch):
+        for owner in (self.inlet, self.unhurried, self.outlet, self.other_api_server, self.watch):
             owner.close()
         self.directory.remove()
 
@@ -433,6 +444,7 @@ class SmallServer:
             config=DeployConfig(server=server),
             run_directory=str(self.directory.path),
             orchestrator_address=self.inlet.address,
+            unhurried_address=self.unhurried.address,
             control_address=address(f"{API_SERVER}.control"),
             connector_address=self.connector.address,
             client_address=address(f"{API_SERVER}.client"),

@@ -105,7 +105,7 @@ class _Side:
         self._address = f"ipc://{folder}/orchestrator"
         config = DeployConfig("sim-voice", monitor=MonitorDeploy(enabled=enabled))
         self.process = OrchestratorProcess(
-            Bootstrap(ORCHESTRATOR, "sim-voice", config, str(folder), self._address, self._address)
+            Bootstrap(ORCHESTRATOR, "sim-voice", config, str(folder), self._address, f"{self._address}.unhurried", "")
         )
         self.process.startup()
         self._outlet = Outlet()

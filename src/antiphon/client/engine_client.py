@@ -422,8 +422,10 @@ class EngineClient:
             self._tell(AbortRequest(request_id, reason))
 
     def _tell(self, message: Ready | SubmitRequest | AbortRequest | StatsReport | Leaving) -> None:
+        bootstrap = self._bootstrap
+        has_hurry = not isinstance(message, StatsReport)
         try:
-            self._outlet.send(self._bootstrap.orchestrator_address, message)
+            self._outlet.send(bootstrap.orchestrator_address if has_hurry else bootstrap.unhurried_address, message)
         except ChannelFullError as error:
             log.error("the orchestrator does not read: %s", error.message)
         if self._flush_handle is None:

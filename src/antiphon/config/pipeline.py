@@ -269,6 +269,11 @@ class Route:
         }
 
     @cached_property
+    def last_stages(self) -> frozenset[str]:
+        """Those that hand nothing on."""
+        return frozenset(stage for stage in self.stages if not self.consumers[stage])
+
+    @cached_property
     def consumers(self) -> dict[str, dict[str, str]]:
         """Stage -> edge -> the stage that its rows go to on it."""
         return {

@@ -68,13 +68,13 @@ class Launcher:
         self._directory = RunDirectory.create(env.runtime_dir())
         self._cleaner = Cleaner(self._directory.path)
         self._cleaner.start()
-        address = self._directory.address(ORCHESTRATOR)
         self._server = Bootstrap(
             name="launcher",
             pipeline=self._deployment.reference,
             config=self._deployment.config,
             run_directory=str(self._directory.path),
-            orchestrator_address=address,
+            orchestrator_address=self._directory.address(ORCHESTRATOR),
+            unhurried_address=self._directory.address(f"{ORCHESTRATOR}.unhurried"),
             control_address="",
             working_directory=os.getcwd(),
             is_traced=self._trace is not None,

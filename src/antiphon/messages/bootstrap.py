@@ -16,6 +16,7 @@ class Bootstrap(msgspec.Struct, frozen=True):
     pipeline: the reference that models.registry loads. listen_fd: an inherited listening socket, or -1.
     working_directory: what relative paths in `pipeline` and `config` start from; "" = where the child is started.
     is_traced: write spans of requests to a file in the run directory. api_key_digests: only an api-server is told.
+    unhurried_address: where the orchestrator hears what has no hurry: it reads that when something else wakes it.
     """
 
     name: str
@@ -23,6 +24,7 @@ class Bootstrap(msgspec.Struct, frozen=True):
     config: DeployConfig
     run_directory: str
     orchestrator_address: str
+    unhurried_address: str
     control_address: str
     connector_address: str = ""
     client_address: str = ""

@@ -243,7 +243,7 @@ _LANES = (
         "lane_messages_total",
         "messages",
         ("lane", "process"),
-        "lane: control (heard), control_out (said), client (said by replicas, heard by api-servers)",
+        "lane: control, control_unhurried (heard), control_out (said), client (said by replicas, heard by api-servers)",
     ),
     (_C, "lane_bytes_total", "bytes", ("lane", "process"), "of them"),
     (_G, "lane_max_message_bytes", "bytes", ("lane", "process"), "the largest of them"),

@@ -105,6 +105,8 @@ class Orchestrator:
         """Api-servers that have said that they end."""
         self._requests: dict[str, RequestState] = {}
         self._ending_since_s: dict[str, float | None] = {}
+        self._owed_releases: set[str] = set()
+        """Requests that are over but for releases that may have been said without hurry."""
         self._waiting_for_replica: dict[str, SubmitRequest] = {}
         self._is_told_full = False
         self._are_pools_told = True
@@ -118,6 +120,11 @@ class Orchestrator:
     def num_open(self) -> int:
         """Requests that are bound and not released, or wait for admission or for a replica."""
         return len(self._requests) + self._admission.num_queued + len(self._waiting_for_replica)
+
+    @property
+    def is_owed_releases(self) -> bool:
+        """True while a request waits for nothing but what may have been said without hurry: then look at it."""
+        return bool(self._owed_releases)
 
     @property
     def num_request_messages(self) -> int:
@@ -246,15 +253,15 @@ class Orchestrator:
         route = self._pipeline.route(submit.task, submit.inputs, submit.outputs)
         binding = bind(route, self._members.pools)
         names = frozenset(replica.name for replica in binding.replicas.values())
-        self._requests[submit.request_id] = RequestState(submit.request_id, submit.epoch, submit.api_server, names)
+        self._requests[submit.request_id] = RequestState(
+            submit.request_id, submit.epoch, submit.api_server, names, binding.last
+        )
         self._tally.bound(submit.request_id, submit.task)
         entry = binding.entry
-        self._tell(entry, binding.start_request(submit, route.entry, api_server.client_address))
         accepted = RequestAccepted(submit.request_id, submit.epoch, entry.name, entry.connector_address, route.finals)
-        self._tell(api_server, accepted)  # the input is on its way while the later stages hear of the request
+        self._tell(api_server, accepted)  # first: the input is made ready while the stages hear of the request
         for stage, replica in binding.replicas.items():
-            if replica is not entry:
-                self._tell(replica, binding.start_request(submit, stage, api_server.client_address))
+            self._tell(replica, binding.start_request(submit, stage, api_server.client_address))
         log.debug("req=%s bound to %s", submit.request_id, names)
 
     def _reject(self, submit: SubmitRequest, error: AntiphonError) -> None:
@@ -279,6 +286,8 @@ class Orchestrator:
         if before.phase is Phase.RUNNING and state.phase is not Phase.RUNNING:
             self._tally.stopped(request_id, event)
         self._requests[request_id] = state
+        if state.is_owed_releases:
+            self._owed_releases.add(request_id)
         for action in actions:
             self._perform(state, action)
         match state.phase:
@@ -290,6 +299,7 @@ class Orchestrator:
                 del self._requests[request_id]
                 self._tally.released(request_id)
                 self._ending_since_s.pop(request_id, None)
+                self._owed_releases.discard(request_id)
                 self._admission.released()
                 self._admit()
             case _:

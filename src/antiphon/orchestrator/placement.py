@@ -25,6 +25,11 @@ class Binding:
         """The replica that the api-server sends the input to."""
         return self.replicas[self.route.entry]
 
+    @property
+    def last(self) -> frozenset[str]:
+        """The replicas that hand nothing on."""
+        return frozenset(self.replicas[stage].name for stage in self.route.last_stages)
+
     def start_request(self, submit: SubmitRequest, stage: str, client_address: str) -> StartRequest:
         """What the replica of `stage` has to know: its neighbours, and whether the client hears it."""
         producers = self._peers(self.route.producers[stage])

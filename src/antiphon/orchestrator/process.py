@@ -1,4 +1,4 @@
-"""The orchestrator's process: its inlet, its loop, its once-a-second report.
+"""The orchestrator's process: its inlets, its loop, its once-a-second report.
 
 In: control messages. Out: control messages. Does not know: what the orchestrator decides.
 """
@@ -22,12 +22,21 @@ from antiphon.transport.channel import GatheringOutlet, Inlet, Poller
 
 
 class OrchestratorProcess:
-    """Owns the control lane's hub: one inlet that everybody speaks to, one outlet."""
+    """Owns the control lane's hub: the inlet that everybody speaks to, one for what has no hurry, and one outlet.
+
+    What has no hurry is read in every turn, at the latest once a second, but wakes nobody: a turn costs far more than
+    a message. Only when a request waits for nothing else is it listened to.
+    """
 
     def __init__(self, bootstrap: Bootstrap) -> None:
-        self._inlet = Inlet(bootstrap.orchestrator_address, codec.TO_ORCHESTRATOR, max_message_bytes=MAX_MESSAGE_BYTES)
+        self._inlet, self._unhurried = (
+            Inlet(address, codec.TO_ORCHESTRATOR, max_message_bytes=MAX_MESSAGE_BYTES)
+            for address in (bootstrap.orchestrator_address, bootstrap.unhurried_address)
+        )
         self._outlet = GatheringOutlet()
         self._poller = Poller()
+        self._is_listening = False
+        """To what has no hurry."""
         config = bootstrap.config
         admission = Admission(max_inflight=config.admission.max_inflight, max_queue=config.admission.max_queue)
         self._watch = ProcessWatch()
@@ -44,8 +53,9 @@ class OrchestratorProcess:
         self._stopping = False
 
     def startup(self) -> None:
-        """Bind the inlet."""
+        """Bind the inlets."""
         self._inlet.startup()
+        self._unhurried.startup()
         self._poller.register(self._inlet)
         self._poller.register(self._watch.fileno())
         self._poller.wake_on_signals()
@@ -61,6 +71,7 @@ class OrchestratorProcess:
     def close(self) -> None:
         """Close every socket and end the monitor."""
         self._inlet.close()
+        self._unhurried.close()
         self._outlet.close()
         self._watch.close()
         self._monitor.close()
@@ -69,8 +80,7 @@ class OrchestratorProcess:
         """One turn of the loop: all that has arrived, then a wait for more."""
         self._loop_meter.turn_begins()
         self._monitor.turn_begins()
-        for message in self._inlet.receive():
-            self._orchestrator.handle(message)
+        self._receive()
         for name, pid in self._watch.ended():
             self._orchestrator.process_ended(name, pid)
         self._orchestrator.tell_news()
@@ -79,7 +89,22 @@ class OrchestratorProcess:
         self._loop_meter.turn_ends()
         wait_s = min(max(0.0, self._next_report_s - time.monotonic()), self._monitor.max_wait_s)
         self._monitor.turn_ends(self._orchestrator.num_request_messages, wait_s)
+        self._listen()
         self._poller.wait(wait_s)
+
+    def _receive(self) -> None:
+        """What has been said without hurry comes first: it was said earlier, and it frees places."""
+        messages = self._inlet.receive()
+        for message in (*self._unhurried.receive(), *messages):
+            self._orchestrator.handle(message)
+
+    def _listen(self) -> None:
+        is_wanted = self._orchestrator.is_owed_releases
+        if is_wanted and not self._is_listening:
+            self._poller.register(self._unhurried)
+        elif self._is_listening and not is_wanted:
+            self._poller.unregister(self._unhurried)
+        self._is_listening = is_wanted
 
     def _stop(self) -> None:
         self._stopping = True
@@ -89,7 +114,11 @@ class OrchestratorProcess:
         if now_s < self._next_report_s:
             return
         self._next_report_s = now_s + STATS_INTERVAL_S
-        lanes = {"control": self._inlet.counters, "control_out": self._outlet.counters}
+        lanes = {
+            "control": self._inlet.counters,
+            "control_unhurried": self._unhurried.counters,
+            "control_out": self._outlet.counters,
+        }
         counters = (
             Counter("uptime_s", (("process", ORCHESTRATOR),), self._loop_meter.uptime_s),
             *lane_counters(ORCHESTRATOR, lanes),

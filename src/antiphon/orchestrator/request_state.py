@@ -23,13 +23,22 @@ class Phase(StrEnum):
 
 
 class RequestState(msgspec.Struct, frozen=True):
-    """A bound request. `unreleased` are the bound replicas that have not said `released`."""
+    """A bound request. `unreleased` are the bound replicas that have not said `released`.
+
+    last: those that hand nothing on. Their releases wake the orchestrator; those of the others need not.
+    """
 
     request_id: str
     epoch: int
     api_server: str
     unreleased: frozenset[str]
+    last: frozenset[str]
     phase: Phase = Phase.RUNNING
+
+    @property
+    def is_owed_releases(self) -> bool:
+        """True if it is over but for releases that may have been said without hurry: it is time to look for them."""
+        return bool(self.unreleased) and self.last.isdisjoint(self.unreleased)
 
 
 class Aborted(msgspec.Struct, frozen=True):

@@ -49,6 +49,8 @@ class _Bound:
     request: StageRequest
     has_begun: bool = False
     is_done: bool = False
+    has_finished: bool = False
+    """It is done because its engine has made everything."""
 
 
 class StageLoop:
@@ -70,6 +72,7 @@ class StageLoop:
         control: Inlet[ToReplica],
         events: GatheringOutlet,
         orchestrator_address: str,
+        unhurried_address: str,
         reporter: StatisticsReporter,
         spans: StageSpans,
         on_joined: Callable[[], None],
@@ -86,6 +89,7 @@ class StageLoop:
         self._control = control
         self._events = events
         self._orchestrator_address = orchestrator_address
+        self._unhurried_address = unhurried_address
         self._reporter = reporter
         self._spans = spans
         self._on_joined = on_joined
@@ -247,6 +251,7 @@ class StageLoop:
         if not timeline.first_output_s and (output.handoff or output.client):
             timeline.first_output_s = time.monotonic()
         if output.finished:
+            bound.has_finished = True
             self._end(bound)
 
     def _begins(self, bound: _Bound) -> None:
@@ -281,4 +286,8 @@ class StageLoop:
     def _say(self, bound: _Bound, kind: StageEventKind, error: AntiphonError | None = None) -> None:
         info = to_info(error) if error is not None else None
         event = StageEvent(bound.request.request_id, bound.request.epoch, self._replica, kind, info)
-        self._events.send(self._orchestrator_address, event)
+        self._events.send(self._unhurried_address if self._can_wait(bound) else self._orchestrator_address, event)
+
+    def _can_wait(self, bound: _Bound) -> bool:
+        """True of what is said when the orchestrator has to hear of the stages behind this one in any case."""
+        return bound.has_finished and bool(bound.request.consumers) and not self._num_stops

@@ -137,6 +137,7 @@ class StageProcess:
             control=self._control,
             events=self._events,
             orchestrator_address=bootstrap.orchestrator_address,
+            unhurried_address=bootstrap.unhurried_address,
             reporter=StatisticsReporter(
                 bootstrap.name,
                 self._engine,
@@ -144,7 +145,7 @@ class StageProcess:
                 router.counters,
                 lanes,
                 self._events,
-                bootstrap.orchestrator_address,
+                bootstrap.unhurried_address,
             ),
             spans=StageSpans(self._trace, self._spec.engine),
             on_joined=on_joined,

@@ -283,6 +283,10 @@ class Poller:
         """Watch an inlet or a plain file descriptor."""
         self._poll.register(source if isinstance(source, int) else source.fileno(), select.POLLIN)
 
+    def unregister(self, source: FrameInlet | Inlet[T] | int) -> None:
+        """Watch it no more. KeyError if it is not watched."""
+        self._poll.unregister(source if isinstance(source, int) else source.fileno())
+
     def wait(self, timeout_s: float) -> bool:
         """True as soon as something is readable, False after `timeout_s`."""
         ready = self._poll.poll(max(0.0, timeout_s * 1000))

@@ -206,6 +206,6 @@ def test_a_bootstrap_file_gives_the_deployment_that_was_written(tmp_path: Path) 
         stages={"talker": StageDeploy(replicas=2, python="/usr/bin/python")},
         edges={"thinker->talker": EdgeDeploy(rows=5, start_when=StartWhen.ALL_CHUNKS)},
     )
-    bootstrap = Bootstrap("talker/1", "voice", config, "/run", "ipc://o", "ipc://c", "ipc://d", "ipc://e", 7)
+    bootstrap = Bootstrap("talker/1", "voice", config, "/run", "ipc://o", "ipc://u", "ipc://c", "ipc://d", "ipc://e", 7)
     bootstrap.write(tmp_path / "talker.json")
     assert Bootstrap.read(str(tmp_path / "talker.json")) == bootstrap

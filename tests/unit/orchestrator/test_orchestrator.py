@@ -170,17 +170,39 @@ def test_a_chat_with_audio_starts_every_stage_with_its_neighbours(bench: Bench) 
         return StartRequest("req-1", 0, "chat", PARAMS, (producer,), consumers, client_address, "api-server/0")
 
     assert bench.taken() == [
-        ("ipc://listener/0.control", start(Peer("client->listener", "api-server/0", ""), (onward[0],), "")),
         (API, RequestAccepted("req-1", 0, "listener/0", "ipc://listener/0.chunks", ("thinker", "code2wav"))),
+        ("ipc://listener/0.control", start(Peer("client->listener", "api-server/0", ""), (onward[0],), "")),
         ("ipc://thinker/0.control", start(chain[0], (onward[1],), client)),
         ("ipc://talker/0.control", start(chain[1], (onward[2],), "")),
         ("ipc://code2wav/0.control", start(chain[2], (), client)),
     ]
 
 
+def test_releases_are_owed_when_all_that_is_missing_may_have_been_said_without_hurry(bench: Bench) -> None:
+    bench.submit("req-1")
+    bench.release("req-1", "talker/0")
+    assert not bench.orchestrator.is_owed_releases  # code2wav has said nothing, and will be heard
+    bench.submit("req-2")
+    bench.release("req-2", "code2wav/0")
+    assert bench.orchestrator.is_owed_releases
+    bench.release("req-2", "talker/0")
+    assert not bench.orchestrator.is_owed_releases
+    bench.release("req-1", "code2wav/0")
+    assert not bench.orchestrator.is_owed_releases and not bench.orchestrator.num_open
+
+
+def test_a_dead_last_replica_leaves_releases_owed(bench: Bench) -> None:
+    bench.submit("req-1")
+    bench.orchestrator.process_ended("code2wav/0")
+    assert bench.orchestrator.is_owed_releases
+    bench.release("req-1", "talker/0")
+    assert not bench.orchestrator.is_owed_releases and not bench.orchestrator.num_open
+
+
 def test_a_chat_of_text_only_starts_the_thinker_and_no_hand_off(bench: Bench) -> None:
     bench.submit("req-1", "chat", TEXT, TEXT)
     assert bench.taken() == [
+        (API, RequestAccepted("req-1", 0, "thinker/0", "ipc://thinker/0.chunks", ("thinker",))),
         (
             "ipc://thinker/0.control",
             StartRequest(
@@ -194,7 +216,6 @@ def test_a_chat_of_text_only_starts_the_thinker_and_no_hand_off(bench: Bench) ->
                 "api-server/0",
             ),
         ),
-        (API, RequestAccepted("req-1", 0, "thinker/0", "ipc://thinker/0.chunks", ("thinker",))),
     ]
 
 
@@ -511,7 +532,7 @@ def test_a_process_that_does_not_read_harms_nobody_else(bench: Bench) -> None:
     bench.submit("req-1")
     assert [address for address, _ in bench.taken()] == [API, "ipc://code2wav/0.control"]
     bench.submit("req-2", "chat", TEXT, TEXT)
-    assert [address for address, _ in bench.taken()] == ["ipc://thinker/0.control", API]
+    assert [address for address, _ in bench.taken()] == [API, "ipc://thinker/0.control"]
 
 
 def test_a_process_that_does_not_read_is_killed(bench: Bench) -> None:

@@ -22,7 +22,7 @@ from antiphon.orchestrator.request_state import (
 )
 
 BOUND = frozenset({"thinker/0", "talker/1", "code2wav/0"})
-START = RequestState("req-1", 4, "api-server/0", BOUND)
+START = RequestState("req-1", 4, "api-server/0", BOUND, frozenset({"code2wav/0"}))
 ERROR = to_info(HandoffTimeoutError("waited too long"))
 
 

@@ -41,7 +41,7 @@ class OneRequest(RuleBasedStateMachine):
 
     def start(self, bound: set[str]) -> None:
         self.bound = frozenset(bound)
-        self.state = RequestState("req-1", self.epoch, "api-server/0", self.bound)
+        self.state = RequestState("req-1", self.epoch, "api-server/0", self.bound, self.bound)
         self.gone: set[str] = set()
         self.has_ended_early = False
         self.stopped: Counter[str] = Counter()

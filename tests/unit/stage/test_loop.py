@@ -78,6 +78,7 @@ def loop(engine: TimedEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         control=control,
         events=outlet,
         orchestrator_address=nobody,
+        unhurried_address=nobody,
         reporter=StatisticsReporter("thinker/0", engine, connector, router.counters, {}, outlet, nobody),
         spans=StageSpans(NoTrace(), spec.engine),
         on_joined=lambda: None,

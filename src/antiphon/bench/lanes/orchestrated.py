@@ -72,6 +72,7 @@ class OrchestratorBench:
         self._deadline = deadline
         self._child = Child(Module.ORCHESTRATOR, ORCHESTRATOR)
         self._orchestrator = self._directory.address(ORCHESTRATOR)
+        self._unhurried = self._directory.address(f"{ORCHESTRATOR}.unhurried")
         self._api_server = Inlet(self._directory.address("api-server"), codec.TO_API_SERVER)
         self._replicas = Inlet(self._directory.address("replicas"), codec.TO_REPLICA)
         self._outlet = Outlet()
@@ -88,6 +89,7 @@ class OrchestratorBench:
             config=config,
             run_directory=str(self._directory.path),
             orchestrator_address=self._orchestrator,
+            unhurried_address=self._unhurried,
             control_address="",
             working_directory=os.getcwd(),
         )
@@ -137,7 +139,7 @@ class OrchestratorBench:
 
     def _submit(self) -> int:
         self._num_asked += 1
-        self._say(submit(f"req-{self._num_asked:016x}"))
+        self._say(submit(f"req-{self._num_asked:016x}"), self._orchestrator)
         return 1
 
     def _take_in(self) -> int:
@@ -147,13 +149,14 @@ class OrchestratorBench:
             if isinstance(to_replica, StartRequest):
                 self._num_messages += 1
                 stage = to_replica.producers[0].edge.rpartition("->")[2]
+                has_hurry = not to_replica.consumers
                 for event in life_of(to_replica.request_id, to_replica.epoch, (stage,)):
-                    self._say(event)
+                    self._say(event, self._orchestrator if has_hurry else self._unhurried)
         for to_api_server in self._api_server.receive():
             self._num_messages += isinstance(to_api_server, RequestAccepted | RequestReleased)
             num_released += isinstance(to_api_server, RequestReleased)
         return num_released
 
-    def _say(self, message: SubmitRequest | StageEvent) -> None:
+    def _say(self, message: SubmitRequest | StageEvent, address: str) -> None:
         self._num_messages += 1
-        self._outlet.send(self._orchestrator, message)
+        self._outlet.send(address, message)
