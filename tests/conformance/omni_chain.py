@@ -191,10 +191,10 @@ class Chain:
     def put(self, peer: str, header: ChunkHeader, rows: Collection[Arrays], whole: Arrays) -> bool:
         """As a connector: the chunk is there at once."""
         layout = layout_of(header.form.encoded)
-        layout.check(header, rows, whole, MAX_CHUNK_BYTES)
-        self.num_bytes[header.form.edge] += layout.payload_bytes(header.rows)
-        memory = bytearray(layout.size_bytes(header.rows))
-        layout.write(header.rows, rows, whole, memory, 0)
+        places = layout.check_size(header, MAX_CHUNK_BYTES)
+        self.num_bytes[header.form.edge] += places.payload_bytes
+        memory = bytearray(places.size_bytes)
+        layout.write(header, rows, whole, memory, 0)
         arrays = layout.read(header, bytes(memory), 0)
         request = self._requests[header.form.request_id, peer]
         edge = request.input

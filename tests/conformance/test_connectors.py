@@ -537,7 +537,16 @@ def test_the_first_rows_of_several_pieces_arrive_as_one_array_of_each_key(make: 
         (PIECES, "6 rows are declared and 5 given"),
         ([{"id": np.arange(6)}], "pair is declared as float32 .2,. and not given"),
         ([{"id": np.arange(6), "pair": np.zeros((5, 2), np.float32)}], "pair has 5 rows where others have 6"),
+        (
+            [
+                {"id": np.arange(2), "pair": np.zeros((1, 2), np.float32)},
+                {"id": np.arange(4), "pair": np.zeros((5, 2), np.float32)},
+            ],
+            "pair has 1 rows where others have 2",
+        ),
+        ([{"id": np.arange(7), "pair": np.zeros((8, 2), np.float32)}], "pair has 8 rows where others have 7"),
         ([{"id": np.arange(6), "pair": np.zeros((6, 3), np.float32)}], "given as float32 .6, 3."),
+        ([*PIECES, {"id": np.arange(1), "pair": np.zeros((1, 3), np.float32)}], "given as float32 .1, 3."),
         ([{"id": np.arange(6), "pair": np.zeros((6, 2))}], "given as float64 .6, 2."),
         ([{"id": np.arange(6), "pair": np.zeros((6, 2), np.float32), "x": np.zeros(6)}], "2 arrays are declared and 3"),
     ],
@@ -550,6 +559,24 @@ def test_rows_that_are_not_as_declared_fail_their_put_only(make: Make, rows_give
     assert producer.statistics().num_leases == 0
     assert put(producer, consumer, rows(8), seq=1)
     assert receive(consumer).header.seq == 1
+
+
+@pytest.mark.parametrize("size", [8, 64 * 1024])
+def test_a_put_that_fails_takes_nothing_of_the_arena_and_disturbs_no_other_chunk(make: Make, size: int) -> None:
+    producer, consumer = make("a"), make("b")
+    declared = TensorSpec("hidden", "float32", (size // 4,), True)
+    header = ChunkHeader(ChunkForm("req-1", 0, "e", "p/0", (declared,)), 0, rows=2)
+    wrong = [{"hidden": np.zeros((1, size // 4), np.float32)}, {"hidden": np.zeros((1, size // 4), np.float64)}]
+    assert put(producer, consumer, rows(size), seq=0)
+    for _ in range(40):  # of 128 KiB each they would fill the arena five times
+        with pytest.raises(StageError, match="given as float64"):
+            producer.put(consumer.address, header, wrong, {})
+    assert producer.statistics().num_leases == 1
+    assert put(producer, consumer, rows(size), seq=1)
+    for seq in range(2):
+        chunk = receive(consumer)
+        assert chunk.header.seq == seq
+        assert chunk.arrays["hidden"].tolist() == rows(size)["hidden"].tolist()
 
 
 def test_what_a_closed_connector_had_is_not_seen_by_its_successor(make: Make) -> None:

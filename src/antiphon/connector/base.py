@@ -75,8 +75,8 @@ class Connector(Protocol):
     def put(self, peer: str, header: ChunkHeader, rows: Collection[Arrays], whole: Arrays) -> bool:
         """Take one chunk for the connector at address `peer`; it leaves at the latest with `flush`.
 
-        `rows`: pieces that follow one another, each key -> [n, ...] with equal n; their first `header.rows` rows are
-        taken. `whole`: key -> array. Both have the arrays that `header.form` says, and may be reused after the call.
+        `rows`: pieces that follow one another, each key -> [n, ...] with equal n > 0; their first `header.rows` rows
+        are taken. `whole`: key -> array. Both have the arrays that `header.form` says, and may be reused afterwards.
         StageError if they have not, or if the payload is over `max_chunk_bytes`: only that request fails.
 
         False if the credit does not suffice now: nothing was taken, try again after `get` has taken in credit.

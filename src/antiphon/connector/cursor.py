@@ -174,10 +174,11 @@ class EdgeCursor:
         if self._end & FAILED:
             return 0
         pending = self.rows_produced - self.rows_sent
-        plan = self.target.plan
-        wanted = plan.first_rows if self._seq == 0 else plan.rows
-        if not self._end and (wanted is None or pending < max(1, wanted)):
-            return None
+        if not self._end:
+            plan = self.target.plan
+            wanted = plan.first_rows if self._seq == 0 else plan.rows
+            if not pending or wanted is None or pending < wanted:
+                return None
         return min(pending, self._max_rows(self._max_chunk_bytes))
 
     def _max_rows(self, num_bytes: int) -> int:
@@ -252,11 +253,10 @@ def _spec(key: str, dtype: np.dtype, shape: tuple[int, ...], per_row: bool) -> T
 
 
 def _owned(arrays: Arrays) -> Arrays:
-    owned = dict(arrays)
-    for key, array in arrays.items():
+    for array in arrays.values():
         if not array.flags.writeable:
-            owned[key] = array.copy()
-    return owned
+            return {key: array if array.flags.writeable else array.copy() for key, array in arrays.items()}
+    return dict(arrays)
 
 
 def _num_rows(rows: Arrays) -> int:

@@ -82,22 +82,22 @@ class InprocConnector:
     def put(self, peer: str, header: ChunkHeader, rows: Collection[Arrays], whole: Arrays) -> bool:
         """See Connector.put."""
         layout = layout_of(header.form.encoded)
-        layout.check(header, rows, whole, self.max_chunk_bytes)
+        places = layout.check_size(header, self.max_chunk_bytes)
         if peer in self._forgotten:
             return True
-        request_id, size_bytes = header.form.request_id, layout.size_bytes(header.rows)
+        request_id, size_bytes = header.form.request_id, places.size_bytes
         is_leased = needs_lease(header, size_bytes)
         if is_leased and not self._leases.fits(request_id, size_bytes):
             self._num_refused += 1
             return False
         copied = bytearray(size_bytes)
-        layout.write(header.rows, rows, whole, copied, 0)
+        layout.write(header, rows, whole, copied, 0)
         lease = 0
         if is_leased:
             granted = Lease(peer, request_id, size_bytes, None, header.form.edge, time.monotonic())
             lease = self._leases.grant(granted)
         self._num_put += 1
-        self._num_bytes_put += layout.payload_bytes(header.rows)
+        self._num_bytes_put += places.payload_bytes
         _deliver(peer, Chunk(header, layout.read(header, bytes(copied), 0), lease, self._address))
         return True
 

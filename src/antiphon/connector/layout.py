@@ -8,7 +8,8 @@ import math
 import mmap
 from collections.abc import Collection
 from functools import lru_cache
-from typing import NamedTuple
+from itertools import islice
+from typing import NamedTuple, NoReturn
 
 import msgspec
 import numpy as np
@@ -25,6 +26,8 @@ _MAX_NDIM = 31
 _MAX_ARRAY_BYTES = 2**48
 _MAX_ROW_BYTES = _MAX_ROWS = 2**31
 _MAX_FORMS = 1024  # of about 2 KiB each; with more edges of open requests than that a chunk takes longer, no more
+_MAX_ARRANGEMENTS = 128  # of about 30 KiB each at most
+_MAX_PLACES = 64
 _FORM = msgspec.msgpack.Decoder(ChunkForm)
 
 
@@ -49,7 +52,7 @@ def layout_of(encoded: bytes) -> "Layout":
 
 
 class _Field(NamedTuple):
-    """One array's place. num_bytes: of a row if it is PER_ROW."""
+    """One array. num_bytes: of a row if it is PER_ROW."""
 
     key: str
     dtype: np.dtype
@@ -57,72 +60,121 @@ class _Field(NamedTuple):
     num_bytes: int
 
 
+class _Place(NamedTuple):
+    """One array of a chunk, and where it begins."""
+
+    key: str
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    offset: int
+
+
+class Places(NamedTuple):
+    """Where the arrays of a chunk of so many rows lie. size_bytes: of them all, padding included."""
+
+    payload_bytes: int
+    size_bytes: int
+    per_row: tuple[_Place, ...]
+    whole: tuple[_Place, ...]
+
+
+class Arrangement:
+    """Owns the places of chunks of any number of rows: PER_ROW arrays first, then those of the whole request."""
+
+    def __init__(self, per_row: tuple[_Field, ...], whole: tuple[_Field, ...]) -> None:
+        self.per_row = per_row
+        self.whole = whole
+        self._known: dict[int, Places] = {}
+
+    def places(self, num_rows: int) -> Places:
+        """A chunk of no rows has no PER_ROW arrays."""
+        return self._known.get(num_rows) or self._places(num_rows)
+
+    def _places(self, num_rows: int) -> Places:
+        end = payload_bytes = 0
+        per_row, whole = [], []
+        for field in self.per_row if num_rows else ():
+            per_row.append(_Place(field.key, field.dtype, (num_rows, *field.shape), end))
+            end += aligned(field.num_bytes * num_rows)
+            payload_bytes += field.num_bytes * num_rows
+        for field in self.whole:
+            whole.append(_Place(field.key, field.dtype, field.shape, end))
+            end += aligned(field.num_bytes)
+            payload_bytes += field.num_bytes
+        places = Places(payload_bytes, end, tuple(per_row), tuple(whole))
+        if len(self._known) < _MAX_PLACES:
+            self._known[num_rows] = places
+        return places
+
+
+_arrangement = lru_cache(_MAX_ARRANGEMENTS)(Arrangement)
+
+
 class Layout:
-    """Owns what is worked out once for all chunks of a form: PER_ROW arrays first, then those of the whole request."""
+    """Owns what is worked out once for all chunks of a form; where their arrays lie, for all forms with such arrays."""
 
     def __init__(self, form: ChunkForm) -> None:
         self.form = form
-        self._per_row: list[_Field] = []
-        self._whole: list[_Field] = []
-        self._row_bytes = self._whole_bytes = self._whole_size_bytes = 0
-        for spec in form.tensors:
-            field = _field(form, spec)
-            if spec.per_row:
-                self._per_row.append(field)
-                self._row_bytes += field.num_bytes
-            else:
-                self._whole.append(field)
-                self._whole_bytes += field.num_bytes
-                self._whole_size_bytes += aligned(field.num_bytes)
+        per_row = tuple(_field(form, spec) for spec in form.tensors if spec.per_row)
+        whole = tuple(_field(form, spec) for spec in form.tensors if not spec.per_row)
         if len({spec.key for spec in form.tensors}) != len(form.tensors):
             raise _form_error(form, "two arrays have the same key")
+        self._arrangement = _arrangement(per_row, whole)
+        self.places = self._arrangement.places
 
-    def payload_bytes(self, num_rows: int) -> int:
-        """What a chunk of that many rows carries."""
-        return self._row_bytes * num_rows + self._whole_bytes
+    def check_size(self, header: ChunkHeader, max_chunk_bytes: int) -> Places:
+        """The chunk's places; StageError if it is larger than any may be."""
+        places = self.places(header.rows)
+        if places.payload_bytes > max_chunk_bytes:
+            too_large = f"{places.payload_bytes} bytes are over the {max_chunk_bytes} of one chunk"
+            raise chunk_error(header, f"{too_large}; raise connector.arena_mib")
+        return places
 
-    def size_bytes(self, num_rows: int) -> int:
-        """What it takes, padding included."""
-        size_bytes = self._whole_size_bytes
-        for field in self._per_row:
-            size_bytes += aligned(field.num_bytes * num_rows)
-        return size_bytes
+    def write(
+        self, header: ChunkHeader, rows: Collection[Arrays], whole: Arrays, target: bytearray | mmap.mmap, start: int
+    ) -> None:
+        """Copy the first `header.rows` of `rows`, and `whole`, to their places in `target`, counted from `start`.
 
-    def check(self, header: ChunkHeader, rows: Collection[Arrays], whole: Arrays, max_chunk_bytes: int) -> None:
-        """StageError unless the arrays are what the header and its form say and fit one chunk; see Connector.put."""
-        left = header.rows
+        StageError if they are not what the header and its form say, see Connector.put; `target` may be written to then.
+        numpy is asked whether the pieces fit, all at once: to look at each of them takes longer than to copy it.
+        """
+        num_rows = header.rows
+        places, taken = self.places(num_rows), list(islice(rows, num_rows))
+        counts: list[int] | None = None
+        try:
+            for key, dtype, shape, offset in places.per_row:
+                pieces = [piece[key] for piece in taken]
+                first_counts, counts = counts, list(map(len, pieces))
+                if first_counts not in (None, counts):
+                    self._fail(header, rows, whole)
+                if sum(counts) > num_rows:
+                    pieces = _first(num_rows, pieces)
+                _copy(pieces, np.ndarray(shape, dtype, target, start + offset))
+            for key, dtype, shape, offset in places.whole:
+                _copy([whole[key][None]], np.ndarray((1, *shape), dtype, target, start + offset))
+        except (KeyError, TypeError, ValueError):
+            self._fail(header, rows, whole)
+        if sum(map(len, taken)) > len(taken) * len(places.per_row) or len(whole) > len(places.whole):
+            self._fail(header, rows, whole)
+
+    def _fail(self, header: ChunkHeader, rows: Collection[Arrays], whole: Arrays) -> NoReturn:
+        """StageError that says what is not as declared."""
+        left, arrangement = header.rows, self._arrangement
         for piece in rows:
             if left <= 0:
                 break
-            left -= _check_piece(header, self._per_row, piece)
+            left -= _check_piece(header, arrangement.per_row, piece)
         if left > 0:
             raise chunk_error(header, f"{header.rows} rows are declared and {header.rows - left} given")
-        if len(whole) != len(self._whole):
-            raise chunk_error(header, f"{len(self._whole)} whole arrays are declared and {len(whole)} given")
-        for field in self._whole:
+        if len(whole) != len(self._arrangement.whole):
+            raise chunk_error(
+                header, f"{len(self._arrangement.whole)} whole arrays are declared and {len(whole)} given"
+            )
+        for field in arrangement.whole:
             array = whole.get(field.key)
             if array is None or array.dtype != field.dtype or array.shape != field.shape:
                 raise chunk_error(header, _mismatch(field, array))
-        size = self.payload_bytes(header.rows)
-        if size > max_chunk_bytes:
-            too_large = f"{size} bytes are over the {max_chunk_bytes} of one chunk; raise connector.arena_mib"
-            raise chunk_error(header, too_large)
-
-    def write(
-        self, num_rows: int, rows: Collection[Arrays], whole: Arrays, target: bytearray | mmap.mmap, start: int
-    ) -> None:
-        """Copy the first `num_rows` of `rows`, and `whole`, to their places in `target`, counted from `start`."""
-        for key, dtype, row_shape, row_bytes in self._per_row if num_rows else ():
-            view = np.ndarray((num_rows, *row_shape), dtype, target, start)
-            pieces = _first(num_rows, key, rows)
-            if len(pieces) == 1:
-                view[...] = pieces[0]
-            else:
-                np.concatenate(pieces, out=view)
-            start += aligned(row_bytes * num_rows)
-        for key, dtype, shape, num_bytes in self._whole:
-            np.ndarray(shape, dtype, target, start)[...] = whole[key]
-            start += aligned(num_bytes)
+        raise chunk_error(header, "its arrays cannot be copied")
 
     def read(self, header: ChunkHeader, source: bytes | mmap.mmap, start: int) -> Arrays:
         """Views of the arrays in the read-only `source`, counted from `start`; StageError if it is too short.
@@ -132,33 +184,38 @@ class Layout:
         num_rows = header.rows
         if not 0 <= num_rows <= _MAX_ROWS:
             raise chunk_error(header, f"it has an impossible number of rows, {num_rows}")
-        end = start + self.size_bytes(num_rows)
+        places = self.places(num_rows)
+        end = start + places.size_bytes
         if start < 0 or end > len(source):
             raise chunk_error(header, f"bytes {start} to {end} are outside the {len(source)} of its buffer")
         arrays = {}
-        for key, dtype, row_shape, row_bytes in self._per_row if num_rows else ():
-            arrays[key] = np.ndarray((num_rows, *row_shape), dtype, source, start)
-            start += aligned(row_bytes * num_rows)
-        for key, dtype, shape, num_bytes in self._whole:
-            arrays[key] = np.ndarray(shape, dtype, source, start)
-            start += aligned(num_bytes)
+        for key, dtype, shape, offset in places.per_row:
+            arrays[key] = np.ndarray(shape, dtype, source, start + offset)
+        for key, dtype, shape, offset in places.whole:
+            arrays[key] = np.ndarray(shape, dtype, source, start + offset)
         return arrays
 
 
-def _first(num_rows: int, key: str, rows: Collection[Arrays]) -> list[np.ndarray]:
-    """The first `num_rows` rows of `key`, in pieces."""
-    pieces = []
-    for piece in rows:
-        array = piece[key]
-        count = len(array)
-        pieces.append(array if count <= num_rows else array[:num_rows])
-        num_rows -= count
-        if num_rows <= 0:
-            break
+def _first(num_rows: int, pieces: list[np.ndarray]) -> list[np.ndarray]:
+    """The first `num_rows` rows of pieces that have more."""
+    surplus = sum(map(len, pieces)) - num_rows
+    while surplus > 0:
+        last = pieces.pop()
+        surplus -= len(last)
+        if surplus < 0:
+            pieces.append(last[:-surplus])
     return pieces
 
 
-def _check_piece(header: ChunkHeader, fields: list[_Field], piece: Arrays) -> int:
+def _copy(pieces: list[np.ndarray], target: np.ndarray) -> None:
+    """One behind the other; TypeError or ValueError if they are of another dtype or shape than `target`."""
+    if len(pieces) == 1 and pieces[0].shape == target.shape and pieces[0].dtype == target.dtype:
+        target[...] = pieces[0]
+    else:
+        np.concatenate(pieces, out=target, casting="no")
+
+
+def _check_piece(header: ChunkHeader, fields: tuple[_Field, ...], piece: Arrays) -> int:
     """Rows of a piece; StageError if it is not of these fields."""
     count = -1
     for field in fields:

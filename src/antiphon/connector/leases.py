@@ -23,7 +23,7 @@ def needs_lease(header: ChunkHeader, size_bytes: int) -> bool:
     A request's last chunk on an edge takes none if it rides in the message: there are as many as requests, which are
     bounded, and its producer need not be woken once more to let go of the request.
     """
-    return size_bytes > (INLINE_BYTES if header.is_terminal else 0)
+    return size_bytes > INLINE_BYTES or (size_bytes > 0 and not header.is_terminal)
 
 
 class Credit(msgspec.Struct, frozen=True):

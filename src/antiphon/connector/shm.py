@@ -77,19 +77,22 @@ class ShmConnector:
         """See Connector.put."""
         form, num_rows = header.form, header.rows
         layout = layout_of(form.encoded)
-        layout.check(header, rows, whole, self._max_chunk_bytes)
+        places = layout.check_size(header, self._max_chunk_bytes)
         outgoing = self._outgoing.get(peer) or self._meet(peer)
         if outgoing is None:
             return True
-        size_bytes = layout.size_bytes(num_rows)
-        is_leased = needs_lease(header, size_bytes)
+        size_bytes = places.size_bytes
+        is_inline, is_leased = size_bytes <= INLINE_BYTES, needs_lease(header, size_bytes)
         has_credit = not is_leased or self._leases.fits(form.request_id, size_bytes)
         offset = self._room_for(outgoing, size_bytes) if has_credit else None
         if offset is None:
             self._num_refused += 1
             return False
-        is_inline = size_bytes <= INLINE_BYTES
-        layout.write(num_rows, rows, whole, outgoing.inline if is_inline else self._memory.mapping, offset)
+        try:
+            layout.write(header, rows, whole, outgoing.inline if is_inline else self._memory.mapping, offset)
+        except StageError:
+            self._take_back_room(outgoing, size_bytes, offset)
+            raise
         lease = 0
         if is_leased:
             place = None if is_inline else offset - PREFIX_BYTES
@@ -102,7 +105,7 @@ class ShmConnector:
         if outgoing.is_full:
             self._send(peer)
         self._num_put += 1
-        self._num_bytes_put += layout.payload_bytes(num_rows)
+        self._num_bytes_put += places.payload_bytes
         return True
 
     def get(self) -> Chunk | None:
@@ -185,6 +188,13 @@ class ShmConnector:
         place = self._arena.allocate(size_bytes)
         return None if place is None else PREFIX_BYTES + place
 
+    def _take_back_room(self, outgoing: Outgoing, size_bytes: int, offset: int) -> None:
+        """Nothing was put there."""
+        if size_bytes <= INLINE_BYTES:
+            del outgoing.inline[offset:]
+        else:
+            self._arena.free(offset - PREFIX_BYTES)
+
     def _send(self, peer: str) -> None:
         self._waiting.pop(peer, None)
         self._outlet.send_frames(peer, self._outgoing[peer].take(self._address, self._memory.identity))
@@ -213,7 +223,7 @@ class ShmConnector:
         except AntiphonError as error:
             return self._failed(parcel, sent, error)
         self._num_received += 1
-        self._num_bytes_received += layout.payload_bytes(sent.rows)
+        self._num_bytes_received += layout.places(sent.rows).payload_bytes
         return chunk
 
     def _failed(self, parcel: Parcel, sent: SentChunk, error: AntiphonError) -> Chunk | None:

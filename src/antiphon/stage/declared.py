@@ -19,16 +19,21 @@ RowForm = dict[str, tuple[np.dtype, tuple[int, ...]]]
 
 def has_form(arrays: Arrays, form: RowForm) -> bool:
     """True if these are arrays of that form and nothing else, with as many rows of every key."""
+    if not isinstance(arrays, dict) or len(arrays) != len(form):
+        return False
     num_rows: int | None = None
     for key, (dtype, row_shape) in form.items():
         array = arrays.get(key)
         if not isinstance(array, np.ndarray) or array.dtype != dtype:
             return False
         shape = array.shape
-        if not shape or shape[1:] != row_shape or num_rows not in (None, shape[0]):
+        if not shape or shape[1:] != row_shape:
             return False
-        num_rows = shape[0]
-    return len(arrays) == len(form)
+        if num_rows is None:
+            num_rows = shape[0]
+        elif num_rows != shape[0]:
+            return False
+    return True
 
 
 def in_words(form: RowForm) -> str:

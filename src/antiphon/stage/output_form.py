@@ -30,12 +30,15 @@ _BYTES = (bytes, bytearray)
 
 
 def problem_of_form(output: StageOutput) -> str:
-    """What of the output's containers is of another type than StageOutput declares, or ""."""
-    handoff, client, first_rows = output.handoff, output.client, output.first_rows
-    if not isinstance(handoff, dict) or (handoff and not all(map(_is_dict, handoff.values()))):
+    """What of the output's containers is of another type than StageOutput declares, or "".
+
+    Not the arrays of a consumer, which are looked at with what is declared of them.
+    """
+    first_rows = output.first_rows
+    if not isinstance(output.handoff, dict):
         return "handoff is no dict of dicts"
-    if not isinstance(client, _LIST):
-        return f"client is a {type(client).__name__}, no tuple"
+    if not isinstance(output.client, _LIST):
+        return f"client is a {type(output.client).__name__}, no tuple"
     if not isinstance(first_rows, dict) or (first_rows and not all(map(_is_int, first_rows.values()))):
         return "first_rows is no dict of ints"
     if output.finished:
@@ -67,10 +70,6 @@ def _is_text(value: object) -> bool:
         return type(value) is str and (value.isascii() or bool(value.encode()))
     except UnicodeEncodeError:
         return False
-
-
-def _is_dict(value: object) -> bool:
-    return isinstance(value, dict)
 
 
 def _is_int(value: object) -> bool:

@@ -109,7 +109,7 @@ class OutputRouter:
                 if consumer in output.first_rows:
                     cursor.replay_from(output.first_rows[consumer])
                 cursor.append(*self._by_layout(arrays))
-        if not route.client_ended:
+        if output.client and not route.client_ended:
             self._to_client(request_id, route, output.client)
         if output.finished:
             self._finish(request_id, route, output)
@@ -213,9 +213,8 @@ class OutputRouter:
             route.client_ended = True
 
     def _to_client(self, request_id: str, route: _Route, outputs: Sequence[ClientOutput]) -> None:
-        if outputs:
-            route.said += outputs
-            self._unsaid[request_id] = route
+        route.said += outputs
+        self._unsaid[request_id] = route
 
     def _lose(self, lost: list[Addressed], error: AntiphonError) -> None:
         """These outputs will never arrive; what followed them would make a gap, so their requests end here."""
@@ -243,7 +242,7 @@ class OutputRouter:
         request_id = route.start.request_id
         problem = problem_of_form(output)
         if problem:
-            raise self._undeclared(request_id, f"an output whose {problem}", "what StageOutput declares")
+            raise self._malformed(request_id, problem)
         for consumer, arrays in output.handoff.items():
             first_rows = route.row_forms.get(consumer)
             if first_rows is None or not has_form(arrays, first_rows):
@@ -260,6 +259,8 @@ class OutputRouter:
         request_id, edge = route.start.request_id, self._edges.get(consumer)
         if edge is None:
             raise self._undeclared(request_id, f"handed off to {consumer!r}", f"one of {sorted(self._edges)}")
+        if not isinstance(arrays, dict):
+            raise self._malformed(request_id, "handoff is no dict of dicts")
         lengths: dict[str, int] = {}
         form: RowForm = {}
         for key, array in arrays.items():
@@ -282,6 +283,9 @@ class OutputRouter:
         if form != first:
             got, expected = f"rows of {in_words(form)} on {edge.name}", f"{in_words(first)}, as in its first rows"
             raise self._undeclared(request_id, got, expected)
+
+    def _malformed(self, request_id: str, problem: str) -> UndeclaredOutputError:
+        return self._undeclared(request_id, f"an output whose {problem}", "what StageOutput declares")
 
     def _undeclared(self, request_id: str, got: str, expected: str) -> UndeclaredOutputError:
         return UndeclaredOutputError(f"{self._replica}: {request_id}: got {got}, expected {expected}")

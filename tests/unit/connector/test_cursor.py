@@ -42,11 +42,11 @@ class RecordingConnector(InprocConnector):
     def put(self, peer: str, header: ChunkHeader, rows: Collection[Arrays], whole: Arrays) -> bool:
         assert peer == "ipc://talker"
         layout = layout_of(header.form.encoded)
-        layout.check(header, rows, whole, self.limit_bytes)
+        size_bytes = layout.check_size(header, self.limit_bytes).size_bytes
         if (header.rows or whole) and self.refusals and self.refusals.pop():
             return False
-        memory = bytearray(layout.size_bytes(header.rows))
-        layout.write(header.rows, rows, whole, memory, 0)
+        memory = bytearray(size_bytes)
+        layout.write(header, rows, whole, memory, 0)
         self.chunks.append(Sent(header, layout.read(header, bytes(memory), 0)))
         return True
 

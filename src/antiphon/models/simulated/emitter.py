@@ -4,6 +4,7 @@ In: `plan` int64 [1, 3] or its producer's `payload` rows. Out: TokenDelta or Tex
 Does not know: what is measured with it.
 """
 
+import struct
 from dataclasses import dataclass
 from functools import cache
 from string import ascii_lowercase
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from tokenizers.decoders import DecodeStream
 
-_PLAN_FIELDS = 3
-_PLAN_BYTES = 8 * _PLAN_FIELDS
+_PLAN = struct.Struct("=qqq")
+_NUMBER = struct.Struct("=q")
 _NUM_TOKENS = len(ascii_lowercase)
 
 
@@ -83,21 +84,21 @@ class Emitter:
         state = slot.state
         for row in arrays.get("plan", arrays.get("payload", ())):
             if state.plan is None:
-                num_outputs, row_bytes, form = row.view(np.int64)[:_PLAN_FIELDS].tolist()
+                num_outputs, row_bytes, form = _PLAN.unpack_from(row)
                 state.plan = EmitterPlan(num_outputs, row_bytes, Form(form))
                 state.decoder = _decode_stream() if state.plan.is_text else None
-            elif int(row[:8].view(np.int64)[0]) != state.num_read:
+            elif _NUMBER.unpack_from(row) != (state.num_read,):
                 raise StageError(f"{slot.request.request_id}: row {state.num_read} is not what was sent")
             state.num_read += 1
 
 
 def _payload(plan: EmitterPlan, number: int) -> np.ndarray:
     """[1, row_bytes] uint8 of which only the start is written, as a device's copy would leave no more to do."""
-    row = np.empty((1, max(plan.row_bytes, _PLAN_BYTES)), np.uint8)
+    row = np.empty((1, max(plan.row_bytes, _PLAN.size)), np.uint8)
     if number:
-        row[0, :8].view(np.int64)[0] = number
+        _NUMBER.pack_into(row.data, 0, number)
     else:
-        row[0, :_PLAN_BYTES].view(np.int64)[:] = (plan.num_outputs, plan.row_bytes, plan.form)
+        _PLAN.pack_into(row.data, 0, plan.num_outputs, plan.row_bytes, plan.form)
     return row
 
 
