@@ -11,6 +11,8 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.responses import HTMLResponse, Response
 
+from antiphon.server.event_schema import SOCKET_EVENTS
+
 Json = dict[str, Any]
 _HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'", "Cache-Control": "no-cache"}
 _STYLE = """
@@ -46,11 +48,13 @@ def docs_html(document: Json) -> str:
     links = [
         _link(name, operation["operationId"]) + f" {escape(operation['summary'])}" for name, operation in operations
     ]
+    links += [_link(f"WebSocket {path}", path) for path in document[SOCKET_EVENTS]]
     parts = [
         f"<h1>{escape(document['info']['title'])}</h1>",
         f"<p>{escape(document['info']['description'])} For programs: {_link('/openapi.json', '/openapi.json', '')}</p>",
         f"<nav><ul>{''.join(f'<li>{link}</li>' for link in links)}</ul></nav>",
         *(_operation(name, operation) for name, operation in operations),
+        *(_socket(path, events) for path, events in document[SOCKET_EVENTS].items()),
         "<h1>Fields</h1>",
         *(_schema(name, schema) for name, schema in sorted(schemas.items())),
     ]
@@ -76,6 +80,13 @@ def _operation(name: str, operation: Json) -> str:
     ]
     parts.append(_table(("status", "answer", "when"), rows))
     return "".join(parts)
+
+
+def _socket(path: str, events: Json) -> str:
+    rows = [(_code(name), _type(reference)) for name, reference in events.items()]
+    head = f'<h2 id="{escape(path)}"><code>WebSocket {escape(path)}</code></h2>'
+    about = "<p>What a client sends; docs/http_api.md says what it is answered.</p>"
+    return f"{head}{about}{_table(('event', 'fields'), rows)}"
 
 
 def _contents(contents: Json) -> str:

@@ -25,6 +25,7 @@ from antiphon.server.answer_schema import (
     VoiceList,
 )
 from antiphon.server.audio_encode import AudioFormat
+from antiphon.server.event_schema import SOCKET_EVENTS, event_schemas
 
 Json = dict[str, Any]
 _REF = "#/components/schemas/{model}"
@@ -117,6 +118,8 @@ class DescribedApp(FastAPI):
             document = _described(super().openapi())
             _name_models(document, self._models)
             _give_examples(document, self._models[0])
+            schemas, document[SOCKET_EVENTS] = event_schemas()
+            document["components"]["schemas"] |= schemas
             self.openapi_schema = document
         return self.openapi_schema
 

@@ -7,73 +7,35 @@ Does not know: sentences, stages, encoders.
 import asyncio
 import base64
 import logging
-from collections.abc import Mapping
 from enum import Enum, auto
-from typing import Literal, assert_never
+from typing import assert_never
 
 from fastapi import APIRouter
-from pydantic import Field
 from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocket
 
 from antiphon.errors import AntiphonError, InvalidRequestError
-from antiphon.server.audio_encode import AudioFormat
 from antiphon.server.callers import client_of
 from antiphon.server.context import ServerContext
 from antiphon.server.drain import Drain
 from antiphon.server.edge import clock_of, request_id_of
 from antiphon.server.outcomes import Status, usage_of
-from antiphon.server.schema import SpokenBody, Text
 from antiphon.server.socket_answer import new_event_id
 from antiphon.server.speech import check_spoken, sample_rate_of
+from antiphon.server.speech_events import (
+    EVENTS,
+    AppendText,
+    CancelResponse,
+    EndText,
+    FlushText,
+    SessionUpdate,
+    SpeechEvent,
+    SpeechSession,
+)
 from antiphon.server.streamed_speech import StreamedSpeech
-from antiphon.server.websocket import ClientEvent, EventSocket, event_socket
+from antiphon.server.websocket import EventSocket, event_socket
 
 _log = logging.getLogger(__name__)
-
-
-class SpeechSession(SpokenBody):
-    """How the texts of one WebSocket are spoken, from the next text on."""
-
-    model: str = Field(default="", description="A name from GET /v1/models; default: the one that is served.")
-    response_format: AudioFormat = Field(default=AudioFormat.PCM, description="Container and codec of the audio.")
-    audio_messages: Literal["events", "binary"] = Field(
-        default="events", description="`events`: audio as base64 in speech.audio.delta. `binary`: as binary messages."
-    )
-
-
-class SessionUpdate(ClientEvent):
-    """Changes the fields that are given."""
-
-    session: SpeechSession
-
-
-class AppendText(ClientEvent):
-    """More text, cut anywhere; the first one begins an audio."""
-
-    text: Text
-
-
-class FlushText(ClientEvent):
-    """Speak what there is now."""
-
-
-class EndText(ClientEvent):
-    """The text is complete, and so will the audio be."""
-
-
-class CancelResponse(ClientEvent):
-    """Stop: the audio ends, what is not spoken is forgotten."""
-
-
-_Event = SessionUpdate | AppendText | FlushText | EndText | CancelResponse
-_KINDS: Mapping[str, type[_Event]] = {
-    "session.update": SessionUpdate,
-    "input_text.append": AppendText,
-    "input_text.flush": FlushText,
-    "input_text.done": EndText,
-    "response.cancel": CancelResponse,
-}
 
 
 def speech_stream_router(context: ServerContext, drain: Drain) -> APIRouter:
@@ -83,7 +45,7 @@ def speech_stream_router(context: ServerContext, drain: Drain) -> APIRouter:
     @router.websocket("/v1/audio/speech/stream")
     async def stream_speech(websocket: WebSocket) -> None:
         context.client.pipeline.task("speech")
-        async with event_socket(websocket, _KINDS, context.settings, subprotocol="realtime") as socket:
+        async with event_socket(websocket, EVENTS, context.settings, subprotocol="realtime") as socket:
             await _Session(context, drain, socket, websocket).serve()
 
     return router
@@ -105,7 +67,7 @@ class _Session:
     """
 
     def __init__(
-        self, context: ServerContext, drain: Drain, socket: EventSocket[_Event], connection: HTTPConnection
+        self, context: ServerContext, drain: Drain, socket: EventSocket[SpeechEvent], connection: HTTPConnection
     ) -> None:
         self._context = context
         self._drain = drain
@@ -144,7 +106,7 @@ class _Session:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _hear(self, event: _Event) -> None:
+    def _hear(self, event: SpeechEvent) -> None:
         try:
             match event:
                 case SessionUpdate():

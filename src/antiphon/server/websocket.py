@@ -8,7 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Annotated, Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -31,7 +31,7 @@ class ClientEvent(BaseModel):
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
-    event_id: Annotated[str, Field(max_length=512, description="The client's own name of this event.")] | None = None
+    event_id: str | None = Field(default=None, max_length=512, description="The client's own name of this event.")
 
 
 Event = TypeVar("Event", bound=ClientEvent)

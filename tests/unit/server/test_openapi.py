@@ -18,6 +18,8 @@ from antiphon.messages.client import (
 )
 from antiphon.server.audio_encode import AudioFormat, encode_whole
 from antiphon.server.openapi import ANSWERS
+from antiphon.server.realtime.schema import EVENTS as REALTIME_EVENTS
+from antiphon.server.speech_events import EVENTS as SPEECH_STREAM_EVENTS
 from tests.unit.server.conftest import audio, end, text, tone
 
 pytestmark = pytest.mark.anyio
@@ -105,6 +107,22 @@ def check(document: dict, name: str, answer, status: int = 200) -> None:
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/audio/voices", "/health", "/ready", "/metrics"])
 async def test_what_is_read_is_as_described(http, document, path):
     check(document, f"get {path}", await http.get(path))
+
+
+async def test_every_event_that_a_websocket_takes_is_described_and_shown(http, document):
+    sockets = document["x-websockets"]
+    schemas = document["components"]["schemas"]
+    assert set(sockets["/v1/realtime"]) == set(REALTIME_EVENTS)
+    assert set(sockets["/v1/audio/speech/stream"]) == set(SPEECH_STREAM_EVENTS)
+    page = (await http.get("/docs")).text
+    for events in sockets.values():
+        for name, reference in events.items():
+            schema = reference["$ref"].rpartition("/")[2]
+            assert set(schemas[schema]["properties"]) >= {"event_id"}
+            assert f"<code>{name}</code>" in page
+            assert f'id="{schema}"' in page
+    assert "audio_end_ms" in schemas["Realtime.TruncateItem"]["required"]
+    assert "by_beta_names" not in page
 
 
 async def test_a_model_is_as_described(http, document):
