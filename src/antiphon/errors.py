@@ -22,6 +22,7 @@ Does not know: transports, HTTP frameworks, models.
     |  `- HandoffTimeoutError                      504
     |- TimeLimitError             one request      504
     |- ReplicaDiedError           one replica      502
+    |  `- DeadlyRequestError      one request      502
     `- ConfigError                start-up         -
 """
 
@@ -167,6 +168,12 @@ class ReplicaDiedError(AntiphonError):
 
     http_status = 502
     default_code = "replica_died"
+
+
+class DeadlyRequestError(ReplicaDiedError):
+    """The request was started again apart from others, and its replica died again: it is the likely cause."""
+
+    default_code = "deadly_request"
 
 
 class ConfigError(AntiphonError):

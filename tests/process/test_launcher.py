@@ -6,6 +6,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -259,3 +260,18 @@ def test_a_request_that_is_open_at_sigterm_comes_to_its_end_before_the_stages_st
         whole = first + b"".join(pieces)
     assert server.process.wait(30) == 0
     assert len(whole) / 48_000 > 60  # seconds of audio; cut off it would be one or two
+
+
+def test_a_request_that_kills_its_replica_twice_fails_alone(runtime_dir: Path) -> None:
+    server = start_server("sim-relay", "--set", "restarts.backoff_s=0.1")
+    texts = [f"slow:one of the answers, number {number}" for number in range(5)]
+    decoder = '{replica="decoder/0",stage="decoder"}'
+    with ThreadPoolExecutor(len(texts) + 1) as threads:
+        answers = [threads.submit(answer, server, text) for text in texts]
+        assert eventually(lambda: metric(server, "requests_bound").get(decoder) == len(texts))
+        deadly = threads.submit(ask, server, "exit-in-second:hello world")
+        assert [each.result(60) for each in answers] == [text.removeprefix("slow:") for text in texts]
+    response = deadly.result()
+    assert (response.status_code, response.json()["error"]["code"]) == (502, "deadly_request"), response.text
+    assert_nothing_is_held(server)
+    assert server.stop() == 0

@@ -106,7 +106,7 @@ def test_a_request_waits_for_the_only_replica_of_a_stage_to_come_back(server: Se
 def test_a_request_that_has_killed_two_replicas_is_not_tried_again(server: Server, threads) -> None:
     before = restarted(server)
     response = speak(server, "exit-in-talker:It was me.")
-    assert (response.status_code, response.json()["error"]["code"]) == (502, "replica_died")
+    assert (response.status_code, response.json()["error"]["code"]) == (502, "deadly_request")
     assert restarted(server) == before + 1
 
 

@@ -321,7 +321,8 @@ class EngineClient:
 
     def _accepted(self, message: RequestAccepted, opened: OpenRequest) -> None:
         opened.stream.accept(message.finals)
-        opened.accepted_s = opened.accepted_s or time.monotonic()
+        opened.begun_s = time.monotonic()
+        opened.accepted_s = opened.accepted_s or opened.begun_s
         self.admission.settled(message.request_id)
         try:
             self._sender.send(message, opened.payload)

@@ -9,12 +9,12 @@ import time
 from dataclasses import dataclass, field
 
 from antiphon.client.output_stream import OutputStream
-from antiphon.errors import AntiphonError, ReplicaDiedError
+from antiphon.errors import AntiphonError, DeadlyRequestError, ReplicaDiedError
 from antiphon.messages.control import SubmitRequest
 from antiphon.messages.payload import EntryPayload
 
-_MAX_RESTARTS = 1
-"""A request whose replica died is started once more; one that has met two deaths may be their cause."""
+_MAX_RESTARTS = 2
+"""Once for a death that may be its doing, and once for one that is another's: the orchestrator tells them apart."""
 
 
 @dataclass
@@ -23,7 +23,8 @@ class OpenRequest:
 
     accepted: done when it is bound, or will never be. epoch: the start whose outputs count. is_restarting: a replica
     has died before any output; the next start follows when what was bound has been released. submitted_s, accepted_s:
-    monotonic, 0 = not yet. time_limit: ends it when it has run too long.
+    monotonic, 0 = not yet. begun_s: when its last start was bound; ran_s: how long the one before it ran. time_limit:
+    ends it when it has run too long.
     """
 
     stream: OutputStream
@@ -36,6 +37,8 @@ class OpenRequest:
     is_released: bool = False
     submitted_s: float = field(default_factory=time.monotonic)
     accepted_s: float = 0.0
+    begun_s: float = 0.0
+    ran_s: float = 0.0
     time_limit: asyncio.TimerHandle | None = None
     _ended_s: float = field(default=0.0, init=False)
 
@@ -57,6 +60,7 @@ class OpenRequest:
             epoch=self.epoch,
             is_restart=self.num_restarts > 0,
             client=self.client,
+            ran_s=self.ran_s,
         )
 
     def settle(self, error: AntiphonError | None = None) -> None:
@@ -74,9 +78,10 @@ class OpenRequest:
         self.settle(error)
 
     def may_start_again_after(self, error: AntiphonError) -> bool:
-        """True if a replica has died, and the consumer has seen nothing of this start."""
-        is_unseen = not self.stream.has_output and not self.stream.ended
-        return isinstance(error, ReplicaDiedError) and is_unseen and self.num_restarts < _MAX_RESTARTS
+        """True if a replica has died, not by this request's doing, and the consumer has seen nothing of this start."""
+        if not isinstance(error, ReplicaDiedError) or isinstance(error, DeadlyRequestError):
+            return False
+        return not self.stream.has_output and not self.stream.ended and self.num_restarts < _MAX_RESTARTS
 
     def start_again(self, epoch: int) -> None:
         """Forget what this start has said; `epoch` is the next one's."""
@@ -84,6 +89,7 @@ class OpenRequest:
         self.num_restarts += 1
         self.epoch = epoch
         self.is_restarting = True
+        self.ran_s = time.monotonic() - self.begun_s if self.begun_s else 0.0
 
     def release(self) -> bool:
         """Every replica has let go of it. True: of the start before, and the next one is to be submitted."""

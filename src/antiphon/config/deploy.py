@@ -130,12 +130,14 @@ class TimeoutsDeploy:
 class RestartsDeploy:
     """A process that dies is started again after backoff_s, twice that and so on, max_restarts times in a row.
 
-    healthy_s: one that has lived that long since its start begins at 0 again.
+    healthy_s: one that has lived that long since its start begins at 0 again. apart_s: how long the requests that were
+    bound to it are started again one at a time, as one of them may be the cause; 0 = all at once.
     """
 
     max_restarts: CountOrZero = 5
     backoff_s: SecondsOrZero = 0.5
     healthy_s: Seconds = 300.0
+    apart_s: SecondsOrZero = 10.0
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ class SubmitRequest(msgspec.Struct, frozen=True, tag="submit"):
     """api-server -> orchestrator: admit this request and bind it. Its input follows on the inter-stage lane.
 
     epoch: the number of this start, higher than that of every earlier start of the same id. is_restart: it had a place
-    and has lost it with a replica; it goes to the head of the queue. client: who asks for it, as an opaque name: those
-    of one name share one line of the queue.
+    and has lost it with a replica, `ran_s` after it was bound; it goes to the head of the queue. client: who asks for
+    it, as an opaque name: those of one name share one line of the queue.
     """
 
     request_id: str
@@ -34,6 +34,7 @@ class SubmitRequest(msgspec.Struct, frozen=True, tag="submit"):
     epoch: int = 0
     is_restart: bool = False
     client: str = ""
+    ran_s: float = 0.0
 
 
 class AbortRequest(msgspec.Struct, frozen=True, tag="abort"):

@@ -39,6 +39,7 @@ _KINDS = {
         errors.ChunkGapError,
         errors.HandoffTimeoutError,
         errors.ReplicaDiedError,
+        errors.DeadlyRequestError,
     )
 }
 _MAX_MESSAGE_CHARS = 2_000

@@ -35,6 +35,7 @@ from antiphon.monitor.windows import HostSnapshot, ReceivedReport
 from antiphon.orchestrator.admission import Admission
 from antiphon.orchestrator.members import ApiServer, Member, Members
 from antiphon.orchestrator.placement import bind
+from antiphon.orchestrator.quarantine import Quarantine
 from antiphon.orchestrator.request_state import (
     Aborted,
     Action,
@@ -84,6 +85,7 @@ class Orchestrator:
     """Owns every admitted request's state and admission. Single-threaded; no I/O but its outlet and `processes`.
 
     release_deadline_s: how long a replica may take to say `released` after a StopRequest before it counts as hung.
+    apart_s: how long requests that start again do so one at a time.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class Orchestrator:
         processes: Processes,
         *,
         release_deadline_s: float,
+        apart_s: float = 0.0,
     ) -> None:
         self._pipeline = pipeline
         self._admission = admission
@@ -108,6 +111,7 @@ class Orchestrator:
         self._owed_releases: set[str] = set()
         """Requests that are over but for releases that may have been said without hurry."""
         self._waiting_for_replica: dict[str, SubmitRequest] = {}
+        self._quarantine = Quarantine(apart_s)
         self._is_told_full = False
         self._are_pools_told = True
         self._gatherer = ReportGatherer()
@@ -119,7 +123,11 @@ class Orchestrator:
     @property
     def num_open(self) -> int:
         """Requests that are bound and not released, or wait for admission or for a replica."""
-        return len(self._requests) + self._admission.num_queued + len(self._waiting_for_replica)
+        return len(self._requests) + self._num_waiting
+
+    @property
+    def _num_waiting(self) -> int:
+        return self._admission.num_queued + len(self._waiting_for_replica) + len(self._quarantine)
 
     @property
     def is_owed_releases(self) -> bool:
@@ -182,6 +190,19 @@ class Orchestrator:
         waiting = {edge.producer for edge in self._pipeline.edges if edge.consumer in stages}
         return [name for name in state.unreleased if stage_of(name) not in waiting]
 
+    @property
+    def due_s(self) -> float:
+        """When `start_again` is to be called at the latest."""
+        return self._quarantine.due_s
+
+    def start_again(self, now_s: float) -> None:
+        """Let the requests go that have met a death and whose turn it is; call it when `due_s` has come."""
+        restarted = self._quarantine.take(now_s)
+        for submit in restarted:
+            self._admission.resubmit(submit)
+        if restarted:
+            self._admit()
+
     def tell_news(self) -> None:
         """Tell every api-server who has come and gone, and that there is no room any more, or again.
 
@@ -224,7 +245,8 @@ class Orchestrator:
             if self._is_used(submit.request_id):
                 raise OverloadedError(f"{submit.request_id} is still in use; try again with another id")
             if submit.is_restart:
-                self._admission.resubmit(submit)
+                self._quarantine.put(submit)
+                self.start_again(time.monotonic())
             elif (displaced := self._admission.submit(submit)) is not None:
                 self._reject(displaced, self._admission.news().refusal())
         except OverloadedError as error:
@@ -233,7 +255,7 @@ class Orchestrator:
 
     def _is_used(self, request_id: str) -> bool:
         waits = self._admission.is_queued(request_id) or request_id in self._waiting_for_replica
-        return waits or request_id in self._requests
+        return waits or request_id in self._requests or request_id in self._quarantine
 
     def _admit(self) -> None:
         while (submit := self._admission.admit_next()) is not None:
@@ -257,6 +279,7 @@ class Orchestrator:
             submit.request_id, submit.epoch, submit.api_server, names, binding.last
         )
         self._tally.bound(submit.request_id, submit.task)
+        self._quarantine.begins(submit.request_id, time.monotonic())
         entry = binding.entry
         accepted = RequestAccepted(submit.request_id, submit.epoch, entry.name, entry.connector_address, route.finals)
         self._tell(api_server, accepted)  # first: the input is made ready while the stages hear of the request
@@ -267,6 +290,7 @@ class Orchestrator:
     def _reject(self, submit: SubmitRequest, error: AntiphonError) -> None:
         is_aborted = isinstance(error, RequestAbortedError)
         self._tally.rejected(submit.task, Outcome.ABORTED if is_aborted else Outcome.REJECTED)
+        self._quarantine.over(submit.request_id)
         api_server = self._members.api_server(submit.api_server)
         if api_server is not None:
             self._tell(api_server, RequestRejected(submit.request_id, to_info(error)))
@@ -274,6 +298,7 @@ class Orchestrator:
     def _abort(self, abort: AbortRequest) -> None:
         waiting = self._admission.withdraw(abort.request_id)
         waiting = waiting or self._waiting_for_replica.pop(abort.request_id, None)
+        waiting = waiting or self._quarantine.withdraw(abort.request_id)
         if waiting is not None:
             self._reject(waiting, RequestAbortedError(f"{abort.request_id} was aborted: {abort.reason}"))
         self._advance(abort.request_id, Aborted(abort.reason))
@@ -301,6 +326,9 @@ class Orchestrator:
                 self._ending_since_s.pop(request_id, None)
                 self._owed_releases.discard(request_id)
                 self._admission.released()
+                self._quarantine.over(request_id)
+                if self._quarantine:
+                    self.start_again(time.monotonic())
                 self._admit()
             case _:
                 assert_never(state.phase)
@@ -370,19 +398,28 @@ class Orchestrator:
         if isinstance(member, ApiServer):
             self._forget_requests_of(member.name)
         else:
-            for request_id in list(self._requests):
-                self._advance(request_id, ReplicaDied(member.name, reason))
+            self._end_requests_of(member.name, reason)
         client_address = member.client_address if isinstance(member, ApiServer) else ""
         self._remove_sockets(member.control_address, member.connector_address, client_address)
         for other in self._members.all:
             self._tell(other, PeerDied(member.name, member.connector_address, client_address))
         self._are_pools_told = False
 
+    def _end_requests_of(self, replica: str, reason: str) -> None:
+        """Of a replica that has died. If one of them is on trial, it is the cause, and the others need no trial."""
+        bound = [name for name, state in self._requests.items() if replica in state.unreleased]
+        guilty = next((name for name in bound if self._quarantine.is_on_trial(name)), "")
+        if guilty:
+            self._quarantine.convict()
+        for request_id in bound:
+            self._advance(request_id, ReplicaDied(replica, reason, is_its_doing=request_id == guilty))
+
     def _remove_sockets(self, *addresses: str) -> None:
         self._processes.remove_sockets(*(address for address in addresses if address))
 
     def _forget_requests_of(self, api_server: str) -> None:
         self._admission.withdraw_all_of(api_server)
+        self._quarantine.withdraw_all_of(api_server)
         waiting = self._waiting_for_replica.items()
         self._waiting_for_replica = {name: submit for name, submit in waiting if submit.api_server != api_server}
         for request_id, state in list(self._requests.items()):
@@ -404,7 +441,7 @@ class Orchestrator:
     def _counters(self) -> tuple[Counter, ...]:
         return (
             Counter("requests_inflight", (), float(self._admission.num_inflight)),
-            Counter("requests_queued", (), float(self._admission.num_queued + len(self._waiting_for_replica))),
+            Counter("requests_queued", (), float(self._num_waiting)),
             Counter("request_messages_total", (), float(self._num_request_messages)),
             *self._members.counters(),
             *self._tally.counters(),

@@ -46,6 +46,7 @@ class OrchestratorProcess:
             self._outlet,
             self._watch,
             release_deadline_s=config.timeouts.release_s,
+            apart_s=config.restarts.apart_s,
         )
         self._monitor = make_monitor(config.monitor, self._orchestrator.snapshot)
         self._next_report_s = 0.0
@@ -83,11 +84,14 @@ class OrchestratorProcess:
         self._receive()
         for name, pid in self._watch.ended():
             self._orchestrator.process_ended(name, pid)
+        if self._orchestrator.due_s <= (now_s := time.monotonic()):
+            self._orchestrator.start_again(now_s)
         self._orchestrator.tell_news()
         self._report_if_due()
         self._outlet.flush()
         self._loop_meter.turn_ends()
-        wait_s = min(max(0.0, self._next_report_s - time.monotonic()), self._monitor.max_wait_s)
+        next_s = min(self._next_report_s, self._orchestrator.due_s)
+        wait_s = min(max(0.0, next_s - time.monotonic()), self._monitor.max_wait_s)
         self._monitor.turn_ends(self._orchestrator.num_request_messages, wait_s)
         self._listen()
         self._poller.wait(wait_s)

@@ -9,7 +9,7 @@ from enum import StrEnum
 import msgspec
 from msgspec.structs import replace
 
-from antiphon.errors import ReplicaDiedError
+from antiphon.errors import DeadlyRequestError, ReplicaDiedError
 from antiphon.messages.control import RequestFailed, RequestReleased, StageEvent, StageEventKind, StopRequest
 from antiphon.messages.error_info import ErrorInfo, to_info
 
@@ -48,10 +48,11 @@ class Aborted(msgspec.Struct, frozen=True):
 
 
 class ReplicaDied(msgspec.Struct, frozen=True):
-    """A bound replica's process has ended."""
+    """A bound replica's process has ended. is_its_doing: this request is the likely cause (see Quarantine)."""
 
     replica: str
     reason: str
+    is_its_doing: bool = False
 
 
 class ApiServerDied(msgspec.Struct, frozen=True):
@@ -101,14 +102,21 @@ def advance(state: RequestState, event: Event) -> tuple[RequestState, tuple[Acti
             return _end(state, reason)
         case ApiServerDied():
             return _end(state, "its api-server has died")
-        case ReplicaDied(replica=replica, reason=reason):
-            return _replica_died(state, replica, reason)
+        case ReplicaDied(replica=replica):
+            return _replica_died(state, replica, _death(state, event))
 
 
-def _replica_died(state: RequestState, replica: str, reason: str) -> tuple[RequestState, tuple[Action, ...]]:
+def _death(state: RequestState, died: ReplicaDied) -> ReplicaDiedError:
+    what = f"{died.replica} died ({died.reason}) while it served {state.request_id}"
+    if died.is_its_doing:
+        again = "alone of those that a death had ended before: it is the likely cause, see the replica's log"
+        return DeadlyRequestError(f"{what} {again}")
+    return ReplicaDiedError(f"{what}; try again")
+
+
+def _replica_died(state: RequestState, replica: str, died: ReplicaDiedError) -> tuple[RequestState, tuple[Action, ...]]:
     if replica not in state.unreleased:
         return state, ()
-    died = ReplicaDiedError(f"{replica} died ({reason}) while it served {state.request_id}; try again")
     error = to_info(died)
     failure = TellApiServer(RequestFailed(state.request_id, error))
     ending, actions = _end(state, f"{replica} died", skip=replica, first=(failure,), error=error)

@@ -14,6 +14,7 @@ from antiphon.client.output_stream import OutputStream, StageMessage
 from antiphon.config.pipeline import Modality
 from antiphon.errors import (
     AntiphonError,
+    DeadlyRequestError,
     HandoffTimeoutError,
     InvalidRequestError,
     OverloadedError,
@@ -351,12 +352,28 @@ async def test_one_death_that_is_told_on_both_lanes_starts_the_request_again_onc
     await stage.holds_nothing()
 
 
-async def test_a_request_that_meets_a_second_death_is_not_started_a_third_time(stage) -> None:
+async def test_a_request_that_is_the_likely_cause_of_the_second_death_is_not_started_a_third_time(stage) -> None:
     request_id, stream = await restarted(stage)
     stage.accepts(request_id, epoch=1)
+    stage.tells(RequestFailed(request_id, to_info(DeadlyRequestError("talker/0 died again"))))
+    messages, error = await outcome(stream)
+    assert messages == [] and type(error) is DeadlyRequestError and error.http_status == 502
+    stage.tells(RequestReleased(request_id))
+    await stage.holds_nothing()
+
+
+async def test_a_second_death_that_is_anothers_doing_starts_the_request_again_and_a_third_one_ends_it(stage) -> None:
+    request_id, stream = await restarted(stage)
+    stage.accepts(request_id, epoch=1)
+    await asyncio.sleep(0.02)
+    stage.tells(RequestFailed(request_id, DIED))
+    stage.tells(RequestReleased(request_id))
+    third = await stage.hears(SubmitRequest)
+    assert (third.epoch, third.is_restart) == (2, True) and 0.02 <= third.ran_s < PATIENCE_S
+    stage.accepts(request_id, epoch=2)
     stage.tells(RequestFailed(request_id, DIED))
     messages, error = await outcome(stream)
-    assert messages == [] and isinstance(error, ReplicaDiedError)
+    assert messages == [] and type(error) is ReplicaDiedError
     stage.tells(RequestReleased(request_id))
     await stage.holds_nothing()
 

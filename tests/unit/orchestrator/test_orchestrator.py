@@ -1,6 +1,7 @@
 """The orchestrator against a recorder in place of its sockets."""
 
 import itertools
+import time
 from dataclasses import dataclass, field
 
 import msgspec
@@ -9,6 +10,7 @@ import pytest
 from antiphon.config.pipeline import Modality
 from antiphon.errors import (
     AntiphonError,
+    DeadlyRequestError,
     OverloadedError,
     ReplicaDiedError,
     RequestAbortedError,
@@ -57,6 +59,7 @@ class Bench:
     """An orchestrator of `voice`, and everything it has sent but reports."""
 
     max_inflight: int = 8
+    apart_s: float = 0.0
     max_queue: int = 8
     sent: list[tuple[str, Told]] = field(default_factory=list)
     reports: list[tuple[str, StatsReport]] = field(default_factory=list)
@@ -69,7 +72,9 @@ class Bench:
 
     def __post_init__(self) -> None:
         admission = Admission(max_inflight=self.max_inflight, max_queue=self.max_queue)
-        self.orchestrator = Orchestrator(VOICE, admission, self, self, release_deadline_s=RELEASE_S)
+        self.orchestrator = Orchestrator(
+            VOICE, admission, self, self, release_deadline_s=RELEASE_S, apart_s=self.apart_s
+        )
 
     def watch(self, name: str, pid: int) -> bool:
         """A process ended before it joined if its pid is in `ended_pids`."""
@@ -113,9 +118,10 @@ class Bench:
         api_server: str = "api-server/0",
         epoch: int = 0,
         client: str = "",
+        ran_s: float = 0.0,
     ) -> None:
         self.orchestrator.handle(
-            SubmitRequest(request_id, api_server, task, inputs, outputs, PARAMS, epoch, epoch > 0, client)
+            SubmitRequest(request_id, api_server, task, inputs, outputs, PARAMS, epoch, epoch > 0, client, ran_s)
         )
 
     def event(
@@ -638,6 +644,71 @@ def test_a_request_that_is_started_again_waits_for_a_replica() -> None:
     bench.release("req-1", "talker/0", "code2wav/0", epoch=1)
     assert bench.taken() == [(API, RequestReleased("req-1"))]
     assert bench.orchestrator.num_open == bench.counters()["requests_inflight"] == 0
+
+
+def met_a_death(ran_s: dict[str, float]) -> Bench:
+    """Requests that ran so long when their only talker died; it is there again, and so are they."""
+    bench = Bench(apart_s=60.0).join("talker/0", "code2wav/0")
+    for name in ran_s:
+        bench.submit(name)
+    bench.orchestrator.process_ended("talker/0")
+    assert [type(to_error(m.error)) for _, m in bench.taken() if isinstance(m, RequestFailed)] == [
+        ReplicaDiedError
+    ] * len(ran_s)
+    for name in ran_s:
+        bench.release(name, "code2wav/0")
+    bench.join("talker/0", api_servers=())
+    bench.taken()
+    for name, seconds in ran_s.items():
+        bench.submit(name, epoch=1, ran_s=seconds)
+    return bench
+
+
+def started(bench: Bench) -> list[str]:
+    """The requests that talker/0 has been told to start since the last call."""
+    return [
+        message.request_id
+        for address, message in bench.taken()
+        if isinstance(message, StartRequest) and address == "ipc://talker/0.control"
+    ]
+
+
+def test_requests_that_met_a_death_start_again_one_at_a_time_until_one_of_them_is_over() -> None:
+    bench = met_a_death({"req-1": 30.0, "req-2": 20.0, "req-3": 40.0})
+    assert started(bench) == ["req-1"]  # the first that came back
+    assert bench.counters()["requests_queued"] == 2 and bench.orchestrator.num_open == 3
+    bench.submit("req-new")
+    assert started(bench) == ["req-new"]
+    bench.release("req-1", "talker/0", "code2wav/0", epoch=1)
+    assert started(bench) == ["req-2"]
+    bench.orchestrator.handle(AbortRequest("req-3", "gone"))
+    bench.release("req-2", "talker/0", "code2wav/0", epoch=1)
+    bench.release("req-new", "talker/0", "code2wav/0")
+    assert started(bench) == [] and bench.orchestrator.num_open == 0
+
+
+def test_a_death_in_a_trial_is_the_doing_of_the_one_on_trial_and_the_others_start_again_at_once() -> None:
+    bench = met_a_death({"req-1": 30.0, "req-2": 20.0, "req-3": 40.0})
+    bench.submit("req-new")
+    assert started(bench) == ["req-1", "req-new"]
+    bench.orchestrator.process_ended("talker/0")
+    errors = {m.request_id: type(to_error(m.error)) for _, m in bench.taken() if isinstance(m, RequestFailed)}
+    assert errors == {"req-1": DeadlyRequestError, "req-new": ReplicaDiedError}
+    bench.join("talker/0", api_servers=())
+    bench.release("req-1", "code2wav/0", epoch=1)
+    assert started(bench) == ["req-2", "req-3"]
+
+
+def test_a_trial_whose_api_server_dies_does_not_hold_up_the_others() -> None:
+    bench = Bench(apart_s=60.0).join("code2wav/0", api_servers=("api-server/0", "api-server/1"))
+    bench.submit("req-1", epoch=1, api_server="api-server/1")
+    bench.submit("req-2", epoch=1)
+    bench.orchestrator.process_ended("api-server/1")
+    assert bench.orchestrator.due_s < time.monotonic()
+    bench.orchestrator.start_again(time.monotonic())
+    bench.join("talker/0", api_servers=())
+    bench.release("req-2", "talker/0", "code2wav/0", epoch=1)
+    assert bench.orchestrator.num_open == 0
 
 
 def test_requests_that_wait_for_a_replica_go_with_their_api_server() -> None:

@@ -152,7 +152,7 @@ class Ledger:
                 return True
             case "stage_error":
                 return ask.fault.startswith("raise") and "told to raise" in outcome.message
-            case "replica_died":
+            case "replica_died" | "deadly_request":
                 return self._was_hit(outcome) or self._was_disturbed(ask, outcome, {Disturbed.SERVER})
             case answer.CONNECTION_LOST if has_no_words and (ask.fault or self._was_hit(outcome, by_name=False)):
                 return True
@@ -193,7 +193,10 @@ class Ledger:
         deaths = [d for d in self.disturbances if d.what in (Disturbed.REPLICA, Disturbed.SERVER)]
         times_s = []
         for outcome in self.outcomes:
-            if outcome.reason == "replica_died" and self.asks[outcome.number].manner is not Manner.PAUSE:
+            if (
+                outcome.reason in ("replica_died", "deadly_request")
+                and self.asks[outcome.number].manner is not Manner.PAUSE
+            ):
                 before = [d for d in deaths if d.name in outcome.message and d.at_s <= outcome.ended_s]
                 last = max(before, key=lambda death: death.at_s, default=None)
                 if last is not None and last.name and not last.name.endswith("/"):
