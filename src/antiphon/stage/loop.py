@@ -208,7 +208,11 @@ class StageLoop:
             self._fail(bound, error)
 
     def _execute(self, began_s: float) -> None:
-        """One step of the engine; of very short ones as many as begin before the turn has lasted turn_s."""
+        """One step of the engine; of very short ones as many as begin before the turn has lasted turn_s.
+
+        An engine with a device has launched its next step when it gives the results of one: the rest of the turn, which
+        sends them, is in the device's time.
+        """
         while self._engine.has_work():
             self._route(self._engine.step())
             if time.monotonic() - began_s >= self._turn_s:
@@ -221,13 +225,16 @@ class StageLoop:
                 self._route_one(bound, result.output)
 
     def _send(self) -> None:
-        """Let go of what the turn has made and read; a stage that has nothing more to do holds nobody up."""
+        """Let go of what the turn has made and read; a stage that has nothing more to do holds nobody up.
+
+        Clients first: their few bytes need not wait until a prompt's rows are copied.
+        """
+        self._router.send()
         self._put_rows()
         self._inbox.end_step()
         self._is_busy = self._engine.has_work()
         if not self._is_busy:
             self._inbox.own_unread()
-        self._router.send()
         self._connector.flush()
 
     def _put_rows(self) -> None:

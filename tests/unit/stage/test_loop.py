@@ -52,6 +52,22 @@ class TimedEngine:
     def close(self) -> None: ...
 
 
+class NotedRouter(OutputRouter):
+    """Notes in which order things leave."""
+
+    def __init__(self, *args: object, **more: object) -> None:
+        super().__init__(*args, **more)
+        self.left: list[str] = []
+
+    def send(self) -> None:
+        self.left.append("to clients")
+        super().send()
+
+    def flush(self) -> dict[str, bool]:
+        self.left.append("rows")
+        return super().flush()
+
+
 @pytest.fixture
 def engine() -> TimedEngine:
     return TimedEngine()
@@ -65,7 +81,7 @@ def loop(engine: TimedEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     control, outlet = Inlet(f"ipc://{tmp_path}/control", codec.TO_REPLICA), GatheringOutlet()
     control.startup()
     connector.startup()
-    router = OutputRouter("thinker/0", spec, (), {}, connector, outlet, deadlines_s={})
+    router = NotedRouter("thinker/0", spec, (), {}, connector, outlet, deadlines_s={})
     nobody = f"ipc://{tmp_path}/nobody"
     yield StageLoop(
         "thinker/0",
@@ -103,3 +119,9 @@ def test_a_turn_ends_when_nothing_is_left_to_do(loop: StageLoop, engine: TimedEn
     engine.num_left = 3
     loop.step()
     assert engine.num_left == 0
+
+
+def test_what_clients_get_leaves_before_rows_are_copied(loop: StageLoop, engine: TimedEngine) -> None:
+    engine.num_left = 1
+    loop.step()
+    assert loop._router.left == ["to clients", "rows"]
