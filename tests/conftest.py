@@ -1,10 +1,19 @@
-"""Servers with nothing unusual about them, started once for all tests that want one."""
+"""Servers with nothing unusual about them, started once for all tests that want one; the settings of hypothesis."""
 
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.process.conftest import Server, start_server
+
+settings.register_profile(
+    "antiphon",
+    deadline=None,  # how long an example takes is a matter of what else the machine does
+    derandomize=True,  # a run finds what the run before has found
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("antiphon")
 
 
 @pytest.fixture(scope="session")

@@ -51,6 +51,19 @@ def cmdline(pid: int) -> str:
         return ""
 
 
+def shared_files(pids: list[int]) -> set[Path]:
+    """The files in /dev/shm that the processes have mapped or open; those of other programs are none of ours."""
+    found = set()
+    for pid in pids:
+        try:
+            named = [line.split(maxsplit=5)[-1] for line in Path(f"/proc/{pid}/maps").read_text().splitlines()]
+            named += [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        found |= {Path(name) for name in named if name.startswith("/dev/shm/")}
+    return found
+
+
 def run_directory(server: Server) -> Path:
     """Where the server has its files."""
     orchestrator = child(server, "orchestrator")
@@ -73,4 +86,4 @@ def answer(server: Server, text: str) -> str:
 def run_serve(*arguments: str) -> subprocess.CompletedProcess[str]:
     """`antiphon serve` of something that cannot be served."""
     command = [sys.executable, "-m", "antiphon", "serve", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

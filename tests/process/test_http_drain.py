@@ -15,7 +15,7 @@ from tests.process.metrics_page import totals
 from tests.process.raw_http import RawRequest
 
 CHAT = "/v1/chat/completions"
-DRAIN_S = 2.0
+DRAIN_S = 4.0
 TEXT = "No end of it. " * 100  # over 30 s
 
 
@@ -68,7 +68,7 @@ def test_what_a_server_says_that_is_told_to_stop(server: Server) -> None:
     probe.request("GET", "/health")
     assert probe.getresponse().status == 200
     assert fresh.get("/ready").json()["error"]["code"] == "shutting_down"
-    assert totals(server)["http_requests_open"] == 3
+    assert eventually(lambda: totals(server)["http_requests_open"] == 3)  # but for the one that was refused
 
     streamed.read_until(b"\r\n0\r\n\r\n")
     events = re.findall(r"^data: (.*)$", streamed.received.decode(), re.MULTILINE)
@@ -78,10 +78,10 @@ def test_what_a_server_says_that_is_told_to_stop(server: Server) -> None:
     assert TEXT.startswith(said)
     assert b"event: error\n" in streamed.received
     assert (last["type"], last["error"]["code"]) == ("error", "shutting_down")
-    asking.join(20)
+    asking.join(60)
     assert_shutting_down(whole[0].status_code, dict(whole[0].headers), whole[0].content)
     uploading.read_until(b"shutting_down")
     head, _, body = uploading.received.partition(b"\r\n\r\n")
     headers = dict(line.split(": ", 1) for line in head.decode().lower().split("\r\n")[1:])
     assert_shutting_down(int(head.split()[1]), headers, body)
-    assert server.process.wait(10) == 0
+    assert server.process.wait(30) == 0

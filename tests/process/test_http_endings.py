@@ -1,18 +1,21 @@
 """However a request ends, nothing of it is left in any process and the next one is served. Simulated stages."""
 
 import io
+import os
 import threading
-import time
-import wave
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import av
 import httpx
+import numpy as np
 import pytest
 
 from antiphon.models.simulated.voice_values import spoken
 from tests.process.conftest import Server, eventually, start_server
 from tests.process.metrics_page import assert_nothing_is_held, totals
 from tests.process.raw_http import RawRequest
+from tests.process.relay_server import child
 
 CHAT = "/v1/chat/completions"
 FIRST_ROWS = 240
@@ -103,23 +106,37 @@ def test_a_client_that_hangs_up_leaves_nothing_behind(
     assert_nothing_is_held(server)
 
 
+def mp3_of_ten_seconds() -> bytes:
+    """Noise; such files joined are one longer file, which is soon sent and takes long to decode."""
+    samples = np.random.default_rng(0).integers(-3_000, 3_000, (1, 80_000), np.int16)
+    file = io.BytesIO()
+    with av.open(file, "w", format="mp3") as container:
+        stream = container.add_stream("libmp3lame", rate=8_000, layout="mono", options={"b": "8000"})
+        frame = av.AudioFrame.from_ndarray(samples, format="s16", layout="mono")
+        frame.sample_rate = 8_000
+        container.mux([*stream.encode(frame), *stream.encode(None)])
+    return file.getvalue()
+
+
+def cpu_s(pid: int) -> float:
+    """The CPU time that a process has taken."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def test_a_client_that_hangs_up_while_its_audio_is_decoded_leaves_nothing_behind(voice_server: Server) -> None:
     assert_nothing_is_held(voice_server)
-    recording = io.BytesIO()
-    with wave.open(recording, "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(1)
-        file.setframerate(8_000)
-        file.writeframes(bytes(8_000 * 1_700))
-    fields = [("model", "", b"whisper-1"), ("file", '; filename="a.wav"', recording.getvalue())]
+    fields = [("model", "", b"whisper-1"), ("file", '; filename="a.mp3"', mp3_of_ten_seconds() * 170)]
     parts = [
         f'--x\r\nContent-Disposition: form-data; name="{name}"{more}\r\n\r\n'.encode() + value + b"\r\n"
         for name, more, value in fields
     ]
     form = b"".join(parts) + b"--x--\r\n"
     kind = "Content-Type: multipart/form-data; boundary=x"
+    api_server = child(voice_server, "api-server/0")
+    before_s = cpu_s(api_server)
     request = RawRequest(voice_server, "/v1/audio/transcriptions", form, kind)
-    time.sleep(0.2)
+    assert eventually(lambda: cpu_s(api_server) > before_s + 0.3), "nothing is decoded"  # it takes 2 s in all
     now = totals(voice_server)
     assert (now["http_requests_open"], now["requests_open"]) == (1, 0)
     request.hang_up()

@@ -25,6 +25,7 @@ from tests.process.relay_server import (
     cmdline,
     run_directory,
     run_serve,
+    shared_files,
 )
 
 pytestmark = pytest.mark.usefixtures("runtime_dir")
@@ -125,16 +126,17 @@ def test_a_restart_whose_files_cannot_be_written_is_tried_again(capfd: pytest.Ca
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_server_with_code_0_and_leaves_nothing(runtime_dir: Path, number: signal.Signals) -> None:
-    shared_before, run_before = set(os.listdir("/dev/shm")), set(runtime_dir.iterdir())
+    run_before = set(runtime_dir.iterdir())
     server = start_server("sim-relay")
     assert len(set(runtime_dir.iterdir()) - run_before) == 1
     assert answer(server, "hello") == "hello"
     pids = list(children(server.process.pid))
     assert len(pids) == len(CHILDREN)
+    shared = shared_files([server.process.pid, *pids])
     assert server.stop(number) == 0
     assert alive(pids) == []
     assert set(runtime_dir.iterdir()) == run_before
-    assert set(os.listdir("/dev/shm")) <= shared_before
+    assert not any(file.exists() for file in shared), shared
 
 
 def test_a_signal_while_a_request_runs_ends_the_server_all_the_same(runtime_dir: Path) -> None:
