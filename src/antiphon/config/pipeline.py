@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from typing import assert_never
 
 from antiphon.errors import InvalidRequestError, UnsupportedModalityError
 from antiphon.ids import edge_name
@@ -157,7 +158,8 @@ class StageSpec:
     `alternatives`: other engines that an operator may choose, with their models. `entry_start_when` is the start_when
     of a client's input, where requests enter at this stage. `arguments`: what `model` is called with, where one class
     serves several stages. `options`: further values that the operator may change. `text_options`: what a stage that
-    ends a chat's text honours, by engine; the rest is refused.
+    ends a chat's text honours, by engine; the rest is refused. `takes_device`: a generation model that loads its
+    network on ModelContext.device; of the other engines, `autoregressive` always does, and no other.
     """
 
     name: str
@@ -175,6 +177,19 @@ class StageSpec:
     arguments: dict[str, str] = field(default_factory=dict)
     options: tuple[OptionSpec, ...] = ()
     text_options: dict[EngineKind, frozenset[TextOption]] = field(default_factory=dict)
+    takes_device: bool = False
+
+    def devices_are_taken_by(self, engine: EngineKind) -> bool:
+        """True if this stage, run by `engine`, works on the device that an operator names."""
+        match engine:
+            case EngineKind.AUTOREGRESSIVE:
+                return True
+            case EngineKind.GENERATION:
+                return self.takes_device
+            case EngineKind.LLAMA_CPP | EngineKind.SIMULATED:
+                return False
+            case _:
+                assert_never(engine)
 
     def output(self, key: str) -> OutputSpec | None:
         """The declaration of `key`, or None."""

@@ -129,6 +129,8 @@ def _convert(pipeline: PipelineSpec, tree: Tree, given: Sequence[Setting], probl
     config = msgspec.convert(tree, DeployConfig, strict=True)
     problems += [problem for setting in given if (problem := _engine_problem(pipeline, setting))]
     problems += [problem for setting in given if (problem := _option_problem(pipeline, setting))]
+    if not problems:
+        problems += [problem for setting in given if (problem := _device_problem(pipeline, config, setting))]
     if problems:
         raise ConfigError(problems)
     return config
@@ -144,6 +146,21 @@ def _engine_problem(pipeline: PipelineSpec, setting: Setting) -> str:
     if setting.value in offered:
         return ""
     return f"{setting.source}: {setting.path}={setting.value}: this stage offers {', '.join(offered)}"
+
+
+def _device_problem(pipeline: PipelineSpec, config: DeployConfig, setting: Setting) -> str:
+    """A device for a stage that would not work on it; "" if that is not so."""
+    match setting.path.split("."):
+        case ["stages", name, "device"] if setting.value != StageDeploy().device:
+            stage = pipeline.stage(name)
+            engine = config.stages[name].engine or stage.engine
+            if stage.devices_are_taken_by(engine):
+                return ""
+            others = [each for each in stage.alternatives if each != engine and stage.devices_are_taken_by(each)]
+            hint = f"; its engine {others[0]} would take it (stages.{name}.engine)" if others else "; leave it out"
+            return f"{setting.source}: {setting.path}={setting.value}: stage {name} does not choose its device{hint}"
+        case _:
+            return ""
 
 
 def _option_problem(pipeline: PipelineSpec, setting: Setting) -> str:

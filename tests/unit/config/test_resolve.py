@@ -298,11 +298,11 @@ def test_any_text_as_a_file_gives_a_deployment_or_a_config_error(
 
 
 def test_a_deployment_can_be_changed_by_more_settings_and_keeps_the_rest() -> None:
-    before = resolve("voice", VOICE, settings=parse_settings(("stages.talker.threads=3", "server.port=9001")))
-    after = change(before, parse_settings(("stages.talker.threads=4", "stages.talker.device=cuda:1")))
-    assert (after.config.stages["talker"].threads, after.config.stages["talker"].device) == (4, "cuda:1")
+    before = resolve("voice", VOICE, settings=parse_settings(("stages.listener.threads=3", "server.port=9001")))
+    after = change(before, parse_settings(("stages.listener.threads=4", "stages.listener.device=cuda:1")))
+    assert (after.config.stages["listener"].threads, after.config.stages["listener"].device) == (4, "cuda:1")
     assert after.config.server.port == 9001
-    assert before.config.stages["talker"].threads == 3
+    assert before.config.stages["listener"].threads == 3
     with pytest.raises(ConfigError) as refused:
         change(before, parse_settings(("stages.talker.threds=4", "stages.talker.engine=llama_cpp")))
     assert len(refused.value.problems) == 1 and "'threads'" in refused.value.problems[0]
@@ -312,6 +312,35 @@ def test_a_deployment_can_be_changed_by_more_settings_and_keeps_the_rest() -> No
 def test_a_device_that_cannot_be_meant_is_refused_with_what_can(device: str) -> None:
     with pytest.raises(ConfigError, match="expected cpu, cuda, npu or xpu, and which one if there are several"):
         resolve("voice", VOICE, settings=(Setting("stages.talker.device", device, "--set"),))
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        (("stages.talker.device=cuda",), "stages.talker.device=cuda: stage talker does not choose its device; leave"),
+        (("stages.thinker.device=cuda:1",), "its engine autoregressive would take it (stages.thinker.engine)"),
+        (("stages.thinker.engine=llama_cpp", "stages.thinker.device=npu"), "stage thinker does not choose its device"),
+        (("stages.talker.device=cuda", "stages.code2wav.device=cuda"), "stage code2wav does not choose its device"),
+    ],
+)
+def test_a_device_for_a_stage_that_would_not_work_on_it_is_refused(settings: tuple[str, ...], problem: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        resolve("voice", VOICE, settings=parse_settings(settings))
+    assert problem in refused.value.problems[-1]
+    with pytest.raises(ConfigError):
+        change(resolve("voice", VOICE), parse_settings(settings))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("stages.talker.device=cpu",),
+        ("stages.listener.device=cuda",),
+        ("stages.thinker.engine=autoregressive", "stages.thinker.device=cuda:1"),
+    ],
+)
+def test_a_device_for_a_stage_that_works_on_it_or_has_it_anyway_is_taken(settings: tuple[str, ...]) -> None:
+    resolve("voice", VOICE, settings=parse_settings(settings))
 
 
 PATHS = st.sampled_from(

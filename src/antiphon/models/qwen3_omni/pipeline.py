@@ -64,6 +64,7 @@ CODE2WAV = StageSpec(
     max_num_seqs=64,
     max_batch_size=8,
     threads=2,
+    takes_device=True,
 )
 
 PIPELINE = PipelineSpec(

@@ -42,7 +42,10 @@ class Listener:
         from faster_whisper import WhisperModel
 
         path = model_path(context.model_path, whisper_tiny())
-        self._model = WhisperModel(path, device=context.device, compute_type="int8", cpu_threads=context.num_threads)
+        kind, _, index = context.device.partition(":")
+        self._model = WhisperModel(
+            path, device=kind, device_index=int(index or 0), compute_type="int8", cpu_threads=context.num_threads
+        )
 
     def open(self, request: StageRequest) -> ListenerState:
         """An empty state."""

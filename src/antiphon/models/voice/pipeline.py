@@ -42,6 +42,7 @@ LISTENER = StageSpec(
     max_num_seqs=256,
     max_batch_size=1,
     threads=2,
+    takes_device=True,
     entry_start_when=StartWhen.ALL_CHUNKS,
 )
 
