@@ -33,10 +33,9 @@ class Arena:
             raise ValueError(f"cannot allocate {num_bytes} bytes")
         size = aligned(num_bytes)
         for index, offset in enumerate(self._hole_offsets):
-            if self._hole_sizes[offset] >= size:
-                self._shrink_hole(index, offset, size)
-                self._block_sizes[offset] = size
-                self.used_bytes += size
+            left = self._hole_sizes[offset] - size
+            if left >= 0:
+                self._take(index, offset, size, left)
                 return offset
         return None
 
@@ -56,10 +55,13 @@ class Arena:
         self._hole_offsets.insert(index, offset)
         self._hole_sizes[offset] = size
 
-    def _shrink_hole(self, index: int, offset: int, taken: int) -> None:
-        left = self._hole_sizes.pop(offset) - taken
+    def _take(self, index: int, offset: int, size: int, left: int) -> None:
+        """The first `size` bytes of a hole, of which `left` stay."""
+        del self._hole_sizes[offset]
         if left:
-            self._hole_offsets[index] = offset + taken
-            self._hole_sizes[offset + taken] = left
+            self._hole_offsets[index] = offset + size
+            self._hole_sizes[offset + size] = left
         else:
             del self._hole_offsets[index]
+        self._block_sizes[offset] = size
+        self.used_bytes += size

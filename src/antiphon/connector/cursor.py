@@ -171,14 +171,16 @@ class EdgeCursor:
         """Rows of the next chunk, or None if none is due."""
         if self._closed:
             return None
+        pending = self.rows_produced - self.rows_sent
         if self._end & FAILED:
             return 0
-        pending = self.rows_produced - self.rows_sent
         if not self._end:
             plan = self.target.plan
             wanted = plan.first_rows if self._seq == 0 else plan.rows
             if not pending or wanted is None or pending < wanted:
                 return None
+        if pending * self._row_bytes + self._whole_bytes <= self._max_chunk_bytes:
+            return pending
         return min(pending, self._max_rows(self._max_chunk_bytes))
 
     def _max_rows(self, num_bytes: int) -> int:

@@ -138,23 +138,25 @@ class Layout:
         StageError if they are not what the header and its form say, see Connector.put; `target` may be written to then.
         numpy is asked whether the pieces fit, all at once: to look at each of them takes longer than to copy it.
         """
-        num_rows = header.rows
-        places, taken = self.places(num_rows), list(islice(rows, num_rows))
-        counts: list[int] | None = None
+        places, taken = self.places(header.rows), list(islice(rows, header.rows))
+        num_keys = len(places.per_row)
         try:
+            if num_keys > 1 and not all(map(_are_of_one_length, taken)):
+                self._fail(header, rows, whole)
             for key, dtype, shape, offset in places.per_row:
-                pieces = [piece[key] for piece in taken]
-                first_counts, counts = counts, list(map(len, pieces))
-                if first_counts not in (None, counts):
-                    self._fail(header, rows, whole)
-                if sum(counts) > num_rows:
-                    pieces = _first(num_rows, pieces)
-                _copy(pieces, np.ndarray(shape, dtype, target, start + offset))
+                view, first = np.ndarray(shape, dtype, target, start + offset), taken[0][key]
+                if first.shape == shape and first.dtype == dtype:
+                    view[...] = first
+                else:
+                    np.concatenate(_first(header.rows, key, taken), out=view, casting="no")
             for key, dtype, shape, offset in places.whole:
-                _copy([whole[key][None]], np.ndarray((1, *shape), dtype, target, start + offset))
-        except (KeyError, TypeError, ValueError):
+                array = whole[key]
+                if array.shape != shape or array.dtype != dtype:
+                    self._fail(header, rows, whole)
+                np.ndarray(shape, dtype, target, start + offset)[...] = array
+        except (IndexError, KeyError, TypeError, ValueError):
             self._fail(header, rows, whole)
-        if sum(map(len, taken)) > len(taken) * len(places.per_row) or len(whole) > len(places.whole):
+        if sum(map(len, taken)) > len(taken) * num_keys or len(whole) > len(places.whole):
             self._fail(header, rows, whole)
 
     def _fail(self, header: ChunkHeader, rows: Collection[Arrays], whole: Arrays) -> NoReturn:
@@ -196,8 +198,13 @@ class Layout:
         return arrays
 
 
-def _first(num_rows: int, pieces: list[np.ndarray]) -> list[np.ndarray]:
-    """The first `num_rows` rows of pieces that have more."""
+def _are_of_one_length(piece: Arrays) -> bool:
+    return len(set(map(len, piece.values()))) <= 1
+
+
+def _first(num_rows: int, key: str, rows: list[Arrays]) -> list[np.ndarray]:
+    """The first `num_rows` rows of `key`, in pieces; all if there are not so many."""
+    pieces = [piece[key] for piece in rows]
     surplus = sum(map(len, pieces)) - num_rows
     while surplus > 0:
         last = pieces.pop()
@@ -205,14 +212,6 @@ def _first(num_rows: int, pieces: list[np.ndarray]) -> list[np.ndarray]:
         if surplus < 0:
             pieces.append(last[:-surplus])
     return pieces
-
-
-def _copy(pieces: list[np.ndarray], target: np.ndarray) -> None:
-    """One behind the other; TypeError or ValueError if they are of another dtype or shape than `target`."""
-    if len(pieces) == 1 and pieces[0].shape == target.shape and pieces[0].dtype == target.dtype:
-        target[...] = pieces[0]
-    else:
-        np.concatenate(pieces, out=target, casting="no")
 
 
 def _check_piece(header: ChunkHeader, fields: tuple[_Field, ...], piece: Arrays) -> int:

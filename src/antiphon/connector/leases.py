@@ -105,15 +105,15 @@ class Leases:
 
     def grant(self, lease: Lease) -> int:
         """Book `lease` and give its id; the caller has asked `fits`."""
-        lease_id = self._next_id
-        self._next_id += 1
+        lease_id, num_bytes = self._next_id, lease.num_bytes
+        self._next_id = lease_id + 1
         self._leases[lease_id] = lease
         held = self._held.get(lease.request_id)
         if held is None:
             held = self._held[lease.request_id] = _Held()
         held.num_leases += 1
-        held.num_bytes += lease.num_bytes
-        self.used_bytes += lease.num_bytes
+        held.num_bytes += num_bytes
+        self.used_bytes += num_bytes
         if self.used_bytes > self.high_water_bytes:
             self.high_water_bytes = self.used_bytes
         return lease_id

@@ -135,8 +135,9 @@ class OutputRouter:
                 refused = [c.target.edge for c in route.cursors.values() if not c.flush(self._connector)]
             except StageError as error:  # what the connector cannot carry ends its request, not the stage
                 self._failed[request_id], refused = error, []
-            waiting.update(refused)
             blocked[request_id] = bool(refused)
+            if refused:
+                waiting.update(refused)
         self._unsent = {name: route for name, route in self._unsent.items() if blocked[name]}
         if waiting or self._was_waiting:
             self._meter.note_waiting(waiting, time.monotonic())

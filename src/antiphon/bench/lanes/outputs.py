@@ -99,6 +99,7 @@ async def trivial_stages(effort: Effort) -> list[Row]:
         bare = await _bare(1, effort)
         for size, goal in _CHUNK_GOALS.items():
             plan = EmitterPlan(_NUM_CHUNKS, size, form=Form.TOKENS, heard=Heard.LAST)
+            await emitters.requests_per_s(effort.num_streams, _NUM_CONCURRENT, plan)  # the arenas' pages, see fitting
             rates = [
                 await emitters.requests_per_s(effort.num_streams, _NUM_CONCURRENT, plan) for _ in range(effort.repeats)
             ]
