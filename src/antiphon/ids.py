@@ -3,7 +3,7 @@
 In: parts of a name. Out: the name in its one spelling. Does not know: what is behind a name.
 """
 
-import secrets
+import os
 from typing import NewType
 
 RequestId = NewType("RequestId", str)
@@ -13,7 +13,7 @@ ORCHESTRATOR = "orchestrator"
 
 def new_request_id() -> RequestId:
     """A fresh id, e.g. `req-9f86d081884c7d65` (64 random bits)."""
-    return RequestId(f"req-{secrets.token_hex(8)}")
+    return RequestId(f"req-{os.urandom(8).hex()}")
 
 
 def part_id(request_id: RequestId, number: int) -> RequestId:

@@ -126,7 +126,7 @@ class EngineClient:
         watched: list[tuple[Inlet[ToApiServer] | Inlet[ClientFrame] | InputSender, Callable[[], None]]] = [
             (self._control, self._read_control),
             (self._client_lane, self._read_client_lane),
-            (self._sender, self._sender.flush),
+            (self._sender, self._sender.receive),
         ]
         for source, read in watched:
             source.startup()
@@ -368,7 +368,8 @@ class EngineClient:
     def _report(self) -> None:
         """Every second: tell the orchestrator, and through it the other api-servers, what is counted here."""
         self._timers["report"] = asyncio.get_running_loop().call_later(STATS_INTERVAL_S, self._report)
-        self._read_client_lane()  # see FrameInlet.fileno; the other inlets are read as often by themselves
+        self._read_client_lane()  # see FrameInlet.fileno; the control lane is read as often by itself
+        self._sender.receive()
         for part in parts_of(self.name, tuple(self._own_counters())):
             self._tell(part)
         self._lane_meter.close_window()

@@ -27,13 +27,14 @@ class InputSender:
         self._connector = connector
         self._cursors: dict[str, EdgeCursor] = {}
         self._meters: dict[str, EdgeMeter] = {}
+        self._was_waiting = False
 
     def startup(self) -> None:
         """Open the connector."""
         self._connector.startup()
 
     def fileno(self) -> int:
-        """Readable when credit has come back; then call `flush`."""
+        """Readable when credit has come back; then call `receive`."""
         return self._connector.fileno()
 
     def send(self, accepted: RequestAccepted, payload: EntryPayload) -> None:
@@ -54,12 +55,16 @@ class InputSender:
         self._cursors[accepted.request_id] = cursor
         self._put(accepted.request_id, cursor)
 
-    def flush(self) -> None:
+    def receive(self) -> None:
         """Take in credit and send what it allows."""
         while (chunk := self._connector.get()) is not None:
             self._connector.release(chunk)
         for request_id, cursor in list(self._cursors.items()):
             self._put(request_id, cursor)
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what there is credit for."""
         self._connector.flush()
         self._note_waiting()
 
@@ -76,7 +81,10 @@ class InputSender:
         yield from connector_counters(self._name, statistics)
 
     def _note_waiting(self) -> None:
+        if not self._cursors and not self._was_waiting:
+            return
         waiting = {cursor.target.edge for cursor in self._cursors.values() if cursor.is_refused}
+        self._was_waiting = bool(waiting)
         for edge, meter in self._meters.items():
             meter.note_waiting(edge in waiting, time.monotonic())
 
@@ -90,7 +98,7 @@ class InputSender:
             if cursor.target.address == address:
                 del self._cursors[request_id]
         self._connector.forget_peer(address)
-        self.flush()
+        self.receive()
 
     def close(self) -> None:
         """Close the connector."""

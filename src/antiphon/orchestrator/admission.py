@@ -74,7 +74,9 @@ class Admission:
 
     def admit_next(self) -> SubmitRequest | None:
         """The next request that may run now, counted as in flight, or None."""
-        if not self._queue or self._num_inflight >= self._max_inflight:
+        if not self._queue:
+            return None
+        if self._num_inflight >= self._max_inflight:
             self._max_queued = max(self._max_queued, len(self._queue))
             return None
         self._num_inflight += 1

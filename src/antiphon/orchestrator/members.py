@@ -31,6 +31,8 @@ class Members:
 
     def __init__(self, pipeline: PipelineSpec) -> None:
         self.pools = {stage.name: StagePool(stage.name) for stage in pipeline.stages}
+        self._pool_of: dict[str, StagePool] = {}
+        """Of every replica that is here."""
         self._api_servers: dict[str, ApiServer] = {}
 
     def join(self, ready: Ready) -> Member:
@@ -39,6 +41,7 @@ class Members:
         if pool is not None:
             replica = Replica(ready.name, ready.control_address, ready.connector_address, ready.pid)
             pool.join(replica)
+            self._pool_of[ready.name] = pool
             return replica
         api_server = ApiServer(
             ready.name, ready.control_address, ready.connector_address, ready.client_address, ready.pid
@@ -48,16 +51,16 @@ class Members:
 
     def leave(self, name: str) -> Member | None:
         """Take a process out; gives it, or None if it was not here."""
-        pool = self.pool_of(name)
+        pool = self._pool_of.pop(name, None)
         return pool.leave(name) if pool is not None else self._api_servers.pop(name, None)
 
     def pool_of(self, name: str) -> StagePool | None:
         """The pool that a replica called `name` belongs to; None for an api-server."""
-        return self.pools.get(stage_of(name))
+        return self._pool_of.get(name) or self.pools.get(stage_of(name))
 
     def replica(self, name: str) -> Replica | None:
         """The replica called `name`, if it is here."""
-        pool = self.pool_of(name)
+        pool = self._pool_of.get(name)
         return pool.find(name) if pool is not None else None
 
     def api_server(self, name: str) -> ApiServer | None:

@@ -34,7 +34,7 @@ from antiphon.messages.report_parts import ReportGatherer, parts_of
 from antiphon.monitor.windows import HostSnapshot, ReceivedReport
 from antiphon.orchestrator.admission import Admission
 from antiphon.orchestrator.members import ApiServer, Member, Members
-from antiphon.orchestrator.placement import bind
+from antiphon.orchestrator.placement import Placement
 from antiphon.orchestrator.quarantine import Quarantine
 from antiphon.orchestrator.request_state import (
     Aborted,
@@ -104,6 +104,7 @@ class Orchestrator:
         self._processes = processes
         self._release_deadline_s = release_deadline_s
         self._members = Members(pipeline)
+        self._placement = Placement(self._members.pools)
         self._leaving: set[str] = set()
         """Api-servers that have said that they end."""
         self._requests: dict[str, RequestState] = {}
@@ -273,10 +274,9 @@ class Orchestrator:
         if api_server is None:  # withdraw_all_of took out what it had submitted
             raise ReplicaDiedError(f"{submit.api_server} is not here")
         route = self._pipeline.route(submit.task, submit.inputs, submit.outputs)
-        binding = bind(route, self._members.pools)
-        names = frozenset(replica.name for replica in binding.replicas.values())
+        binding = self._placement.bind(route)
         self._requests[submit.request_id] = RequestState(
-            submit.request_id, submit.epoch, submit.api_server, names, binding.last
+            submit.request_id, submit.epoch, submit.api_server, binding.names, binding.last
         )
         self._tally.bound(submit.request_id, submit.task)
         self._quarantine.begins(submit.request_id, time.monotonic())
@@ -285,7 +285,7 @@ class Orchestrator:
         self._tell(api_server, accepted)  # first: the input is made ready while the stages hear of the request
         for stage, replica in binding.replicas.items():
             self._tell(replica, binding.start_request(submit, stage, api_server.client_address))
-        log.debug("req=%s bound to %s", submit.request_id, names)
+        log.debug("req=%s bound to %s", submit.request_id, binding.names)
 
     def _reject(self, submit: SubmitRequest, error: AntiphonError) -> None:
         is_aborted = isinstance(error, RequestAbortedError)
@@ -347,7 +347,8 @@ class Orchestrator:
                 pool = self._members.pool_of(name)
                 if pool is not None:
                     pool.release(name)
-                    self._dismiss_if_drained(name)
+                    if pool.is_drained(name):
+                        self._dismiss(name)
             case _:
                 assert_never(action)
 
@@ -376,12 +377,13 @@ class Orchestrator:
         else:
             log.info("%s leaves when nothing is bound to it any more", name)
             pool.drain(name)
-            self._dismiss_if_drained(name)
+            if pool.is_drained(name):
+                self._dismiss(name)
             self._are_pools_told = False
 
-    def _dismiss_if_drained(self, name: str) -> None:
-        pool, replica = self._members.pool_of(name), self._members.replica(name)
-        if pool is not None and replica is not None and pool.is_drained(name):
+    def _dismiss(self, name: str) -> None:
+        replica = self._members.replica(name)
+        if replica is not None:
             self._tell(replica, Leave())
 
     def _leave(self, member: Member, reason: str) -> None:

@@ -4,11 +4,10 @@ In: replicas that come and go, bindings and releases. Out: the replica that plac
 Does not know: requests' states, sockets.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True)
-class Replica:
+class Replica(msgspec.Struct, frozen=True):
     """A live replica and where it hears."""
 
     name: str
@@ -27,6 +26,8 @@ class StagePool:
         self._num_bound: dict[str, int] = {}
         self._max_inflight: dict[str, int] = {}
         self._draining: set[str] = set()
+        self._bindable: list[str] = []
+        """Those that are not draining."""
 
     def join(self, replica: Replica) -> None:
         """A replica is ready to be bound. One that says so twice keeps what is bound to it."""
@@ -34,18 +35,22 @@ class StagePool:
         self._inflight.setdefault(replica.name, 0)
         self._max_inflight.setdefault(replica.name, 0)
         self._num_bound.setdefault(replica.name, 0)
+        self._update_bindable()
 
     def leave(self, name: str) -> Replica | None:
         """A replica has gone; gives it, or None if it was not here."""
         self._draining.discard(name)
         self._inflight.pop(name, None)
         self._num_bound.pop(name, None)
-        return self._replicas.pop(name, None)
+        gone = self._replicas.pop(name, None)
+        self._update_bindable()
+        return gone
 
     def drain(self, name: str) -> None:
         """Bind nothing more to `name`."""
         if name in self._replicas:
             self._draining.add(name)
+            self._update_bindable()
 
     def is_drained(self, name: str) -> bool:
         """True if `name` shall leave and nothing is bound to it."""
@@ -54,18 +59,20 @@ class StagePool:
     @property
     def num_live(self) -> int:
         """How many replicas can be bound."""
-        return len(self._replicas) - len(self._draining)
+        return len(self._bindable)
 
     def bind_least_inflight(self) -> Replica | None:
         """Bind the replica with the fewest requests (of equals, the one bound least often); None if there is none."""
-        bindable = [name for name in self._replicas if name not in self._draining]
-        if not bindable:
+        if not self._bindable:
             return None
-        name = min(bindable, key=self._load_of) if len(bindable) > 1 else bindable[0]
+        name = min(self._bindable, key=self._load_of) if len(self._bindable) > 1 else self._bindable[0]
         self._inflight[name] += 1
         self._num_bound[name] += 1
         self._max_inflight[name] = max(self._max_inflight.get(name, 0), self._inflight[name])
         return self._replicas[name]
+
+    def _update_bindable(self) -> None:
+        self._bindable = [name for name in self._replicas if name not in self._draining]
 
     def _load_of(self, name: str) -> tuple[int, int]:
         return self._inflight[name], self._num_bound[name]

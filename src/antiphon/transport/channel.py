@@ -91,10 +91,11 @@ class FrameInlet:
 
         Of each peer at most 64 KiB, or the rest of a message that has begun.
         """
+        epoll = self._epoll or self._open()
         received: list[list[bytes]] = []
         if self._accepts_again_s and time.monotonic() >= self._accepts_again_s:
             self._watch_listener(pause_s=0.0)
-        while not received and (ready := self._open().poll(0)):
+        while not received and (ready := epoll.poll(0)):
             for fd, _ in ready:
                 if fd in self._peers:
                     self._read(fd, received)
@@ -215,7 +216,9 @@ class Outlet:
 
     def send_frames(self, address: str, frames: Sequence[Frame]) -> None:
         """Send one message of several frames, which may be reused. ChannelFullError if too many wait for the peer."""
-        self._flush(self._queue(address, frames))
+        line = self._queue(address, frames)
+        if line.flush():
+            self._pump.add(line)
 
     def _queue(self, address: str, frames: Sequence[Frame]) -> Line:
         line = self._lines.get(address)
@@ -226,10 +229,6 @@ class Outlet:
         line.queue(packed(frames))
         self.counters.count(sum(map(len, frames)))
         return line
-
-    def _flush(self, line: Line) -> None:
-        if line.flush():
-            self._pump.add(line)
 
     def forget(self, address: str) -> None:
         """Drop the connection to a peer that is gone, and what waits for it."""
@@ -262,7 +261,8 @@ class GatheringOutlet(Outlet):
     def flush(self) -> None:
         """Send what has been taken, to the peers in the order in which they were spoken to."""
         for line in self._gathered:
-            self._flush(line)
+            if line.flush():
+                self._pump.add(line)
         self._gathered.clear()
 
 
@@ -290,6 +290,7 @@ class Poller:
     def wait(self, timeout_s: float) -> bool:
         """True as soon as something is readable, False after `timeout_s`."""
         ready = self._poll.poll(max(0.0, timeout_s * 1000))
-        if any(fd == self._signal_fd for fd, _ in ready):
-            os.read(self._signal_fd, _SIGNALS_PER_READ)
+        for fd, _ in ready:
+            if fd == self._signal_fd:
+                os.read(fd, _SIGNALS_PER_READ)
         return bool(ready)

@@ -22,11 +22,10 @@ class NoMessageError(AntiphonError):
 
 def packed(frames: Sequence[Frame]) -> bytes:
     """A message of at most 8 frames, as it travels."""
-    lengths = tuple(map(len, frames))
-    head = _HEAD.pack(len(frames), sum(lengths))
     if len(frames) == 1:
-        return b"".join((head, frames[0]))
-    return b"".join((head, _LENGTHS[len(frames)].pack(*lengths), *frames))
+        return b"".join((_HEAD.pack(1, len(frames[0])), frames[0]))
+    lengths = tuple(map(len, frames))
+    return b"".join((_HEAD.pack(len(frames), sum(lengths)), _LENGTHS[len(frames)].pack(*lengths), *frames))
 
 
 class FrameReader:
@@ -54,7 +53,8 @@ class FrameReader:
         start, end = 0, len(data)
         while start + _HEAD_BYTES <= end:
             count, num_bytes = _HEAD.unpack_from(data, start)
-            self._check(count, num_bytes)
+            if not 0 < count <= _MAX_FRAMES or num_bytes > self._max_message_bytes >= 0:
+                raise self._refusal(count, num_bytes)
             begin = start + _HEAD_BYTES + (_LENGTHS[count].size if count > 1 else 0)
             stop: int = begin + num_bytes
             if stop > end:
@@ -65,11 +65,10 @@ class FrameReader:
         self.num_wanted = start + _HEAD_BYTES - end
         return start
 
-    def _check(self, count: int, num_bytes: int) -> None:
+    def _refusal(self, count: int, num_bytes: int) -> NoMessageError:
         if not 0 < count <= _MAX_FRAMES:
-            raise NoMessageError(f"a message of {count} frames, where there are 1 to {_MAX_FRAMES}")
-        if num_bytes > self._max_message_bytes >= 0:
-            raise NoMessageError(f"a message of {num_bytes} bytes, where {self._max_message_bytes} are the most")
+            return NoMessageError(f"a message of {count} frames, where there are 1 to {_MAX_FRAMES}")
+        return NoMessageError(f"a message of {num_bytes} bytes, where {self._max_message_bytes} are the most")
 
 
 def _frames(data: bytes, begin: int, stop: int, count: int) -> list[bytes]:

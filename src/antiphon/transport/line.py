@@ -50,7 +50,7 @@ class Line:
     def queue(self, message: bytes) -> None:
         """Have the message wait for `flush`, behind others. ChannelFullError if too many wait already."""
         with self._lock:
-            if self._is_full():
+            if self._waiting and self._is_full():
                 self._flush()
                 if self._is_full():
                     raise ChannelFullError(
@@ -96,20 +96,15 @@ class Line:
 
     def _gone(self, num_bytes: int) -> None:
         num_bytes += self._num_gone
-        while self._waiting and num_bytes >= len(self._waiting[0]):
-            num_bytes -= self._drop_first()
+        while self._waiting and num_bytes >= (size_bytes := len(self._waiting[0])):
+            self._waiting.popleft()
+            self._num_waiting_bytes -= size_bytes
+            num_bytes -= size_bytes
         self._num_gone = num_bytes
-
-    def _drop_first(self) -> int:
-        """Gives its size."""
-        size_bytes = len(self._waiting.popleft())
-        self._num_waiting_bytes -= size_bytes
-        return size_bytes
 
     def _disconnect(self) -> None:
         if self._num_gone:  # the rest of a message that was cut off is of no use to anybody
-            self._drop_first()
-            self._num_gone = 0
+            self._gone(len(self._waiting[0]) - self._num_gone)
         if self._socket is not None:
             self._socket.close()
             self._socket = None
