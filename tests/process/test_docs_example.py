@@ -117,7 +117,7 @@ def readme_blocks(language: str, containing: str) -> str:
 @pytest.mark.skipif(not (shutil.which("curl") and shutil.which("jq")), reason="the README's commands need curl and jq")
 def test_the_readmes_commands_make_sound_and_text(voice_server, tmp_path):
     script = PLAYERS + readme_blocks("sh", "curl").replace("http://127.0.0.1:8000", voice_server.url)
-    ran = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    ran = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
     assert ran.returncode == 0, ran.stderr
     written, transcript = ran.stdout.split('{"text":')
     assert len(written.strip()) > 1 and "Hello there" in transcript
@@ -139,7 +139,7 @@ def test_the_readmes_library_example_runs(tmp_path):
 
 def run_python(program: str, folder: Path) -> str:
     ran = subprocess.run(
-        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, timeout=240, check=False
     )
     assert ran.returncode == 0, ran.stderr
     return ran.stdout

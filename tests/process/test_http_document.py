@@ -10,7 +10,7 @@ from tests.process.conftest import Server
 from tests.process.metrics_page import metric
 
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
-TIMEOUT_S = 60
+TIMEOUT_S = 240
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 

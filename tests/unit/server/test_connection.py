@@ -61,7 +61,7 @@ async def send(client: socket.socket, data: bytes) -> None:
 async def read_to_end(client: socket.socket) -> bytes:
     """Everything until the connection is closed or reset."""
     received = b""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         try:
             while data := await asyncio.get_running_loop().sock_recv(client, 1 << 20):
                 received += data
@@ -107,10 +107,11 @@ async def test_a_few_bytes_that_wait_for_a_client_count_as_well(client):
     async with served(client, client_read_deadline_s=DEADLINE_S) as server:
         stuck = await open_socket(server, receive_bytes=KERNEL_BYTES)
         await send(stuck, post("/v1/audio/speech", SPEECH, "Connection: close"))
+        began_s = asyncio.get_running_loop().time()
         assert await eventually(lambda: len(client.request_ids) == 1)
-        await asyncio.sleep(DEADLINE_S / 4)
-        assert server.server_state.connections, "the kernel has taken all: nothing is tested"
         assert await eventually(lambda: not server.server_state.connections)
+        took_s = asyncio.get_running_loop().time() - began_s
+        assert took_s > DEADLINE_S / 2, "the kernel has taken all: nothing is tested"
         stuck.close()
 
 
@@ -187,7 +188,7 @@ async def test_a_client_that_goes_on_sending_slowly_after_its_answer_is_cut_off(
     async with served(client, client_send_deadline_s=DEADLINE_S) as server:
         slow = await open_socket(server)
         await send(slow, b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n")
-        dribbled = 0
+        dribbled, began_s = 0, asyncio.get_running_loop().time()
         try:
             while dribbled < 200:
                 await send(slow, b"x")
@@ -197,12 +198,13 @@ async def test_a_client_that_goes_on_sending_slowly_after_its_answer_is_cut_off(
             pass
         slow.close()
         assert not server.server_state.connections
-    assert 10 < dribbled < 200
+    assert asyncio.get_running_loop().time() - began_s > DEADLINE_S / 2
+    assert dribbled < 200
 
 
 async def test_a_body_that_takes_long_but_less_than_its_deadline_is_served(client):
     client.script = [audio(10), end("code2wav")]
-    async with served(client, client_send_deadline_s=2.0) as server:
+    async with served(client, client_send_deadline_s=20.0) as server:
         slow = await open_socket(server)
         request = post("/v1/audio/speech", SPEECH, "Connection: close")
         for byte in request:

@@ -52,7 +52,7 @@ async def test_a_websocket_too_many_is_told_so_before_it_opens_and_another_may_t
         assert {counted % STREAM, counted % REALTIME} <= set(await lines())
         await first.close()
 
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             while 'antiphon_websockets_open{process="api-server/0"} 1.0' not in await lines():
                 await asyncio.sleep(0.01)
         await stack.enter_async_context(connect(f"ws://{address}{STREAM}"))

@@ -38,7 +38,7 @@ class Talk:
 
     async def hear(self) -> dict:
         """The next event that is no delta."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             while True:
                 message = await self.socket.recv()
                 if isinstance(message, bytes):

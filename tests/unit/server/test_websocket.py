@@ -124,13 +124,13 @@ async def say(client: ClientConnection, **event: object) -> None:
 
 
 async def hear(client: ClientConnection) -> dict:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         return json.loads(await client.recv())
 
 
 async def closed(client: ClientConnection) -> int:
     """The code with which the server closes, after all it has said."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         with suppress(ConnectionClosed):
             while True:
                 await client.recv()
@@ -239,7 +239,7 @@ async def test_a_handshake_that_cannot_be_accepted_gets_an_envelope_and_leaves_n
     async with echoing() as (_, url):
         reader, writer = await asyncio.open_connection("127.0.0.1", int(url.split(":")[2].split("/")[0]))
         writer.write("\r\n".join([*lines, "Host: localhost", "", ""]).encode())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             answer = await reader.read()
         head, _, body = answer.partition(b"\r\n\r\n")
         assert head.startswith(f"HTTP/1.1 {status} ".encode())
@@ -309,7 +309,7 @@ async def test_a_client_that_sends_nonsense_and_reads_nothing_is_cut_off(caplog)
         client = await slow_reader(url)
         client.transport.pause_reading()
         with suppress(ConnectionClosed, TimeoutError):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(20):
                 while echo.num_ended == 0:
                     await client.send(json.dumps({"nonsense": "x" * 500}))
                     await asyncio.sleep(0)
@@ -333,7 +333,7 @@ async def test_a_client_that_floods_pings_and_reads_nothing_is_cut_off():
         client.transport.pause_reading()
         frame = b"\x89\xfd" + bytes(4) + bytes(125)
         with suppress(ConnectionError):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(20):
                 while echo.num_ended == 0 and not client.transport.is_closing():
                     client.transport.write(frame * 100)
                     await asyncio.sleep(0)
