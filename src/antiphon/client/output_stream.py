@@ -154,14 +154,18 @@ class OutputStream:
 
     async def __anext__(self) -> StageMessage:
         """The next message. HandoffTimeoutError if no stage says anything for `deadline_s`."""
-        if not await self._has_some():
-            raise StopAsyncIteration
+        while not self._is_given():
+            if self._is_at_its_end():
+                raise StopAsyncIteration
+            await self._wait()
         return self._pop()
 
     async def take(self) -> list[StageMessage]:
         """All that has come, at least the next message, at most 16 KiB otherwise; [] once iterating would end."""
-        if not await self._has_some():
-            return []
+        while not self._is_given():
+            if self._is_at_its_end():
+                return []
+            await self._wait()
         if self._backlog_bytes <= _MAX_TAKEN_BYTES:
             taken = list(self._messages)
             self._messages.clear()
@@ -173,15 +177,15 @@ class OutputStream:
             taken.append(self._pop())
         return taken
 
-    async def _has_some(self) -> bool:
-        """Wait for messages; False after the last one. Raises what the request has failed with."""
-        while not self._messages or (self._is_whole and not self._ended):
-            if self._ended:
-                if self._error is not None:
-                    raise self._error
-                return False
-            await self._wait()
-        return True
+    def _is_given(self) -> bool:
+        """True if there are messages for the consumer now."""
+        return bool(self._messages) and (self._ended or not self._is_whole)
+
+    def _is_at_its_end(self) -> bool:
+        """Where nothing is given: True after the last message. Raises what the request has failed with."""
+        if self._ended and self._error is not None:
+            raise self._error
+        return self._ended
 
     def _pop(self) -> StageMessage:
         message = self._messages.popleft()

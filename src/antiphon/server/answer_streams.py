@@ -60,7 +60,9 @@ class AnswerStreams:
         """All that has come, of at least one answer. Raises what any of them has failed with."""
         if len(self._streams) == 1:
             messages = await self._streams[0].take()
-            return self._noted([(0, messages)])
+            if not messages:
+                self._open.clear()
+            return [(0, messages)]
         for index in self._open.difference(self._taking.values()):
             self._taking[asyncio.ensure_future(self._streams[index].take())] = index
         done, _ = await asyncio.wait(self._taking, return_when=asyncio.FIRST_COMPLETED)

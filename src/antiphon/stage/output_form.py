@@ -12,7 +12,6 @@ from typing import get_args
 import msgspec
 
 from antiphon.messages.client import (
-    AudioChunk,
     ClientData,
     OutputEnd,
     SegmentScores,
@@ -48,19 +47,12 @@ def problem_of_form(output: StageOutput) -> str:
     return ""
 
 
-def problem_of(message: ClientData | OutputEnd | Usage) -> str:
-    """The first field of the message that cannot travel, and what it is, or ""."""
-    if isinstance(message, AudioChunk) and type(message.sample_rate) is int and message.sample_rate <= 0:
-        return f"AudioChunk.sample_rate is {message.sample_rate}"
-    return problem_of_fields(message)
-
-
-def problem_of_fields(value: msgspec.Struct) -> str:
-    """The first field that is not of its declared type, and what it is, or ""."""
-    for name, check in _CHECKS[type(value)]:
-        given: object = getattr(value, name)
+def problem_of(message: msgspec.Struct) -> str:
+    """The first field of the message, or of a part of it, that cannot travel, and what it is, or ""."""
+    for name, check in _CHECKS[type(message)]:
+        given: object = getattr(message, name)
         if not check(given):
-            return f"{type(value).__name__}.{name} is {type(given).__name__} {ascii(given)[:40]}"
+            return f"{type(message).__name__}.{name} is {type(given).__name__} {ascii(given)[:40]}"
     return ""
 
 
@@ -74,6 +66,10 @@ def _is_text(value: object) -> bool:
 
 def _is_int(value: object) -> bool:
     return type(value) is int and -_INT_LIMIT <= value < _INT_LIMIT
+
+
+def _is_rate(value: object) -> bool:
+    return type(value) is int and 0 < value < _INT_LIMIT
 
 
 def _is_float(value: object) -> bool:
@@ -93,12 +89,12 @@ def _is_usage(value: object) -> bool:
 
 
 def _is_one(kind: type[msgspec.Struct]) -> Callable[[object], bool]:
-    return lambda value: isinstance(value, kind) and not problem_of_fields(value)
+    return lambda value: isinstance(value, kind) and not problem_of(value)
 
 
 def _are_all(kind: type[msgspec.Struct]) -> Callable[[object], bool]:
     is_one = _is_one(kind)
-    return lambda value: isinstance(value, tuple) and all(map(is_one, value))
+    return lambda value: value == () or (isinstance(value, tuple) and all(map(is_one, value)))
 
 
 _BY_TYPE: dict[object, Callable[[object], bool]] = {
@@ -115,7 +111,8 @@ _BY_TYPE: dict[object, Callable[[object], bool]] = {
     tuple[Word, ...]: _are_all(Word),
     SegmentScores | None: lambda value: value is None or _is_one(SegmentScores)(value),
 }
+_BY_NAME = {"sample_rate": _is_rate}
 _CHECKS = {
-    kind: tuple((field.name, _BY_TYPE[field.type]) for field in msgspec.structs.fields(kind))
+    kind: tuple((field.name, _BY_NAME.get(field.name, _BY_TYPE[field.type])) for field in msgspec.structs.fields(kind))
     for kind in (*get_args(ClientData), OutputEnd, Usage, TokenChance, TokenLogprob, Word, SegmentScores)
 }

@@ -251,7 +251,7 @@ def test_what_no_message_can_carry_is_an_error_of_its_request_and_nothing_is_for
     [
         (TextDelta("a\udcff"), r"TextDelta.text is str 'a\udcff'"),
         (AudioChunk(np.zeros(2, np.int16), 24_000), "AudioChunk.pcm is ndarray"),
-        (AudioChunk(b"", 0), "AudioChunk.sample_rate is 0"),
+        (AudioChunk(b"", 0), "AudioChunk.sample_rate is int 0"),
         (Segment("a", 0, np.float64(1)), "Segment.end_s is float64"),
         (AudioChunk(bytearray(2), 24_000), ""),
         (Segment("\xe9", 0, 0.5), ""),

@@ -48,7 +48,7 @@ class GenerationEngine:
 
     def add(self, request: StageRequest) -> None:
         """Open the request's state and queue it; StageError if the model cannot open it."""
-        state = guarded([request], lambda: self._model.open(request))
+        state = guarded([request], self._model.open, request)
         if isinstance(state, AntiphonError):
             raise state
         job = self._jobs[request.request_id] = ModelJob(request, state, tuple(request.inputs.items()))
@@ -108,7 +108,7 @@ class GenerationEngine:
         return exhausted or self._has_pending(job)
 
     def _has_pending(self, job: ModelJob) -> bool:
-        pending: bool | AntiphonError = guarded([job.request], lambda: self._model.has_pending(job.state))
+        pending: bool | AntiphonError = guarded([job.request], self._model.has_pending, job.state)
         if isinstance(pending, AntiphonError):
             job.fault = pending
             return True

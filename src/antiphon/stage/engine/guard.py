@@ -7,15 +7,17 @@ Does not know: engines or models.
 import logging
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import ParamSpec, Protocol, TypeVar
 
 from antiphon.errors import AntiphonError, StageError
 from antiphon.stage.engine.base import StepResult
 from antiphon.stage.request import StageOutput, StageRequest
 
+P = ParamSpec("P")
 T = TypeVar("T")
 Outcome = StageOutput | AntiphonError
 log = logging.getLogger(__name__)
+_SEQUENCE = (list, tuple)
 
 
 class ForRequest(Protocol):
@@ -29,10 +31,12 @@ class ForRequest(Protocol):
 Item = TypeVar("Item", bound=ForRequest)
 
 
-def guarded(requests: Sequence[StageRequest], call: Callable[[], T]) -> T | AntiphonError:
+def guarded(
+    requests: Sequence[StageRequest], call: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+) -> T | AntiphonError:
     """What `call` gives, or the error that ends the requests it was for."""
     try:
-        return call()
+        return call(*args, **kwargs)
     except AntiphonError as error:
         return error
     except Exception as error:  # a model's fault ends a request, never the process
@@ -49,14 +53,15 @@ def _text_of(error: Exception) -> str:
 def outputs_of(batch: list[Item], call: Callable[[list[Item]], Sequence[Outcome]]) -> list[StepResult]:
     """Call a model for a whole batch; if it raises, again for each item alone, so that only the guilty fail."""
     requests = [item.request for item in batch]
-    outputs = guarded(requests, lambda: _one_for_each(call(batch), batch))
-    if not isinstance(outputs, AntiphonError):
+    outputs = guarded(requests, call, batch)
+    if isinstance(outputs, _SEQUENCE) and len(outputs) == len(batch):
         return [
             StepResult(request, made if type(made) is StageOutput else _outcome(request, made))
             for request, made in zip(requests, outputs, strict=True)
         ]
     if len(batch) == 1:
-        return [StepResult(requests[0], outputs)]
+        error = outputs if isinstance(outputs, AntiphonError) else _not_one_for_each(outputs, batch)
+        return [StepResult(requests[0], error)]
     return [result for item in batch for result in outputs_of([item], call)]
 
 
@@ -66,7 +71,7 @@ def one_by_one(batch: list[Item], step: Callable[[Item], StageOutput]) -> list[O
 
 
 def _alone(item: Item, step: Callable[[Item], StageOutput]) -> Outcome:
-    return guarded([item.request], lambda: step(item))
+    return guarded([item.request], step, item)
 
 
 def _outcome(request: StageRequest, made: object) -> Outcome:
@@ -75,7 +80,6 @@ def _outcome(request: StageRequest, made: object) -> Outcome:
     return StageError(f"{request.request_id}: the model made a {type(made).__name__} where a StageOutput was expected")
 
 
-def _one_for_each(outputs: Sequence[Outcome], batch: list[Item]) -> Sequence[Outcome]:
-    if len(outputs) != len(batch):
-        raise StageError(f"the model made {len(outputs)} outputs for {len(batch)} requests; make one for each")
-    return outputs
+def _not_one_for_each(outputs: object, batch: list[Item]) -> StageError:
+    made = f"{len(outputs)} outputs" if isinstance(outputs, _SEQUENCE) else f"a {type(outputs).__name__}"
+    return StageError(f"the model made {made} for {len(batch)} requests; make a list with one output for each")

@@ -136,7 +136,7 @@ class LlamaCppEngine:
 
     def add(self, request: StageRequest) -> None:
         """Queue a request for the next free worker; StageError if the model cannot read its input."""
-        conversation = guarded([request], lambda: self._model.conversation(request))
+        conversation = guarded([request], self._model.conversation, request)
         if isinstance(conversation, AntiphonError):
             raise conversation
         job = _Job(request, body_of(conversation, request.params.sampling))

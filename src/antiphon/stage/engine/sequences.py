@@ -9,7 +9,6 @@ A runner with a device works on one step while the loop sends what the one befor
 import time
 from collections.abc import Sequence as Batch
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from antiphon.config.pipeline import StageSpec
@@ -83,7 +82,7 @@ class SequenceEngine:
 
     def add(self, request: StageRequest) -> None:
         """Open the request's state, read the input it has, and queue it; AntiphonError if it can never be served."""
-        opened = guarded([request], lambda: self._open(request))
+        opened = guarded([request], self._open, request)
         if isinstance(opened, AntiphonError):
             self._sequences.pop(request.request_id, None)
             raise opened
@@ -143,7 +142,7 @@ class SequenceEngine:
         results = []
         for sequence in list(self._sequences.values()):
             if _has_news(sequence):
-                received = guarded([sequence.request], partial(self._receive, sequence))
+                received = guarded([sequence.request], self._receive, sequence)
                 if isinstance(received, AntiphonError):
                     results.append(self._ended(sequence, received))
         return results
@@ -164,7 +163,7 @@ class SequenceEngine:
         for span in schedule.spans:
             span.sequence.request.timeline.step(began_s)
         requests = [span.sequence.request for span in schedule.spans]
-        step = guarded(requests, lambda: self._run(schedule.spans))
+        step = guarded(requests, self._run, schedule.spans)
         if isinstance(step, AntiphonError):
             return results + self._one_by_one(schedule.spans, step)
         self._launched = _Launched(schedule.spans, step, began_s)
