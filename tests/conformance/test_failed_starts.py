@@ -13,11 +13,12 @@ import pytest
 from antiphon.client.factory import make_engine_client
 from antiphon.config.deploy import ConnectorDeploy, DeployConfig
 from antiphon.connector.shm import ShmConnector
-from antiphon.errors import ConfigError
+from antiphon.errors import ConfigError, StageError
 from antiphon.messages.bootstrap import Bootstrap
+from antiphon.messages.interstage import ChunkFlag, ChunkForm, ChunkHeader
 from antiphon.orchestrator.process_watch import ProcessWatch
 from antiphon.transport.address import RunDirectory
-from antiphon.transport.channel import FrameInlet, Outlet
+from antiphon.transport.channel import FrameInlet, NoDescriptorError, Outlet
 from tests.descriptors import only_more_descriptors, open_descriptors
 
 
@@ -85,21 +86,51 @@ def test_a_run_directory_that_cannot_be_locked_is_not_left(tmp_path: Path) -> No
         directory.remove()
 
 
-def test_a_line_that_waits_and_cannot_be_pumped_leaves_nothing_and_is_pumped_later(directory: RunDirectory) -> None:
-    with closing(Outlet()) as outlet:
-        address = directory.address("nobody/0.control")
-        assert num_failures(lambda: outlet.send_frames(address, [b"hello"]), files_in(directory)) == 1
-        with closing(FrameInlet(address)) as inlet:
-            inlet.startup()
-            received: list[list[bytes]] = []
-            while not received:
-                received = inlet.receive()
-            assert received[0] == [b"hello"]
+def test_what_is_sent_without_a_descriptor_waits_for_one_and_who_asks_before_is_told(directory: RunDirectory) -> None:
+    with closing(FrameInlet(directory.address("talker/0.control"))) as inlet, closing(Outlet()) as outlet:
+        inlet.startup()
+        with only_more_descriptors(0):
+            with pytest.raises(NoDescriptorError, match=r"control\.sock: this process may have \d+ files open"):
+                outlet.reach(inlet.address)
+            outlet.send_frames(inlet.address, [b"hello"])
+            assert inlet.receive() == []
+        assert outlet.counters.num_unreached == 1
+        received: list[list[bytes]] = []
+        while not received:
+            received = inlet.receive()
+        assert received == [[b"hello"]]
+        outlet.reach(inlet.address)
 
 
-def test_a_watch_that_cannot_take_a_process_leaves_nothing() -> None:
+def test_a_chunk_for_a_consumer_that_cannot_be_reached_fails_its_request_and_that_is_told_later(
+    directory: RunDirectory,
+) -> None:
+    form = ChunkForm("req-1", 0, "thinker->talker", "thinker/0", ())
+    with (
+        closing(ShmConnector(directory.address("thinker/0.chunks"), arena_bytes=1 << 20)) as thinker,
+        closing(ShmConnector(directory.address("talker/0.chunks"), arena_bytes=1 << 20)) as talker,
+    ):
+        thinker.startup()
+        talker.startup()
+        with only_more_descriptors(0):
+            with pytest.raises(StageError, match=r"chunk 0 of req-1 on thinker->talker from thinker/0: no connection"):
+                thinker.put(talker.address, ChunkHeader(form, 0), (), {})
+            assert thinker.put(talker.address, ChunkHeader(form, 0, flags=int(ChunkFlag.ERROR)), (), {})
+            thinker.flush()
+        assert thinker.statistics().num_unreached == 1
+        chunk = None
+        while chunk is None:
+            chunk = talker.get()
+        assert chunk.header.flags == ChunkFlag.ERROR
+
+
+def test_a_process_that_cannot_be_watched_does_not_join(caplog: pytest.LogCaptureFixture) -> None:
     with closing(ProcessWatch()) as watch:
-        assert num_failures(lambda: watch.watch("talker/0", os.getpid()), lambda: 0) == 1
+        before = left()
+        with only_more_descriptors(0):
+            assert not watch.watch("talker/0", os.getpid())
+        assert left() == before and "talker/0 cannot be watched" in caplog.text
+        assert watch.watch("talker/0", os.getpid())
 
 
 def test_an_engine_client_that_cannot_start_leaves_nothing_and_can_start_later(directory: RunDirectory) -> None:
@@ -111,6 +142,7 @@ def test_an_engine_client_that_cannot_start_leaves_nothing_and_can_start_later(d
             run_directory=str(directory.path),
             orchestrator_address=directory.address("orchestrator.control"),
             control_address=directory.address("api-server/0.control"),
+            unhurried_address=directory.address("orchestrator.unhurried"),
             connector_address=directory.address("api-server/0.chunks"),
             client_address=directory.address("api-server/0.client"),
         )

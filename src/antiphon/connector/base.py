@@ -47,6 +47,8 @@ class ConnectorStatistics:
     arena_bytes: int
     arena_used_bytes: int
     arena_high_water_bytes: int
+    num_unreached: int = 0
+    """Connections to consumers that could not be opened for want of a descriptor."""
     oldest_unreleased_s: dict[str, float] = field(default_factory=dict)
 
 

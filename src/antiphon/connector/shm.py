@@ -20,8 +20,8 @@ from antiphon.connector.memfd import PREFIX_BYTES, OwnArena, PeerArenas
 from antiphon.connector.parcel import MAX_LEASES, MAX_PARCEL_BYTES, Outgoing, Parcel, SentChunk
 from antiphon.errors import AntiphonError, ReplicaDiedError, StageError
 from antiphon.messages.error_info import to_info
-from antiphon.messages.interstage import ChunkFlag, ChunkHeader
-from antiphon.transport.channel import FrameInlet, Outlet
+from antiphon.messages.interstage import FAILED, ChunkFlag, ChunkHeader
+from antiphon.transport.channel import FrameInlet, NoDescriptorError, Outlet
 
 _MAX_ADDRESS_CHARS = 113  # ipc:// and the longest socket path
 _log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class ShmConnector:
         form, num_rows = header.form, header.rows
         layout = layout_of(form.encoded)
         places = layout.check_size(header, self._max_chunk_bytes)
-        outgoing = self._outgoing.get(peer) or self._meet(peer)
+        outgoing = self._outgoing.get(peer) or self._meet_consumer(peer, header)
         if outgoing is None:
             return True
         size_bytes = places.size_bytes
@@ -165,6 +165,7 @@ class ShmConnector:
             arena_bytes=self._arena_bytes,
             arena_used_bytes=self._leases.used_bytes,
             arena_high_water_bytes=self._leases.high_water_bytes,
+            num_unreached=self._outlet.counters.num_unreached,
             oldest_unreleased_s=self._leases.oldest_s(time.monotonic()),
         )
 
@@ -180,6 +181,15 @@ class ShmConnector:
     def _meet(self, peer: str) -> Outgoing | None:
         """What waits for `peer`; None if it was forgotten."""
         return None if peer in self._forgotten else self._outgoing.setdefault(peer, Outgoing())
+
+    def _meet_consumer(self, peer: str, header: ChunkHeader) -> Outgoing | None:
+        """As `_meet`, when it can be reached; StageError if not. That a request has failed waits until it can be."""
+        if peer not in self._forgotten and not header.flags & FAILED:
+            try:
+                self._outlet.reach(peer)
+            except NoDescriptorError as error:
+                raise chunk_error(header, error.message) from error
+        return self._meet(peer)
 
     def _room_for(self, outgoing: Outgoing, size_bytes: int) -> int | None:
         """Where a payload goes, in the parcel or in the arena's memory; None if the arena has no place for it."""

@@ -16,3 +16,4 @@ def lane_counters(process: str, lanes: Mapping[str, LaneCounters]) -> Iterator[C
         yield Counter("lane_messages_total", labels, float(counted.num_messages))
         yield Counter("lane_bytes_total", labels, float(counted.num_bytes))
         yield Counter("lane_max_message_bytes", labels, float(counted.max_message_bytes))
+        yield Counter("lane_unreached_total", labels, float(counted.num_unreached))

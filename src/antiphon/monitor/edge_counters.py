@@ -25,7 +25,9 @@ def connector_counters(replica: str, connector: ConnectorStatistics) -> Iterator
         "leases": connector.num_leases,
     }
     labels = (("replica", replica),)
-    return (Counter(name, labels, float(value)) for name, value in values.items())
+    for name, value in values.items():
+        yield Counter(name, labels, float(value))
+    yield Counter("lane_unreached_total", (("lane", "chunks"), ("process", replica)), float(connector.num_unreached))
 
 
 def edge_counters(

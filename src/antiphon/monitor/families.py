@@ -247,6 +247,14 @@ _LANES = (
     ),
     (_C, "lane_bytes_total", "bytes", ("lane", "process"), "of them"),
     (_G, "lane_max_message_bytes", "bytes", ("lane", "process"), "the largest of them"),
+    (
+        _C,
+        "lane_unreached_total",
+        "connections",
+        ("lane", "process"),
+        "connections that could not be opened because the process has as many files open as it may; each has failed a "
+        "request. lane: also chunks (inter-stage)",
+    ),
 )
 _ALL = {
     Group.REQUESTS: _REQUESTS,

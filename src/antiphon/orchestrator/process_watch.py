@@ -3,11 +3,14 @@
 In: names and process ids. Out: the names whose processes have ended. Does not know: requests, pools, who started them.
 """
 
+import logging
 import os
 import select
 import signal
 
 from antiphon.transport.address import remove_socket
+
+log = logging.getLogger(__name__)
 
 
 class ProcessWatch:
@@ -22,14 +25,17 @@ class ProcessWatch:
         return self._epoll.fileno()
 
     def watch(self, name: str, pid: int) -> bool:
-        """Watch the process from now on; False if it has ended already."""
+        """Watch the process from now on; False if it has ended already, or there is no descriptor for it (logged)."""
         try:
             pidfd = os.pidfd_open(pid)
         except ProcessLookupError:
             return False
+        except OSError as error:
+            log.error("%s cannot be watched, and so cannot join: %s; raise the limit (ulimit -n)", name, error.strerror)
+            return False
         try:
             self._epoll.register(pidfd, select.EPOLLIN)
-        except OSError:
+        except OSError:  # no memory, or too many watched by one user
             os.close(pidfd)
             raise
         self._watched[pidfd] = (name, pid)

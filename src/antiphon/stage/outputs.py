@@ -33,7 +33,7 @@ from antiphon.stage.declared import DeclaredOutput, RowForm, has_form, in_words
 from antiphon.stage.output_form import problem_of, problem_of_form
 from antiphon.stage.output_meter import OutputMeter
 from antiphon.stage.request import StageOutput
-from antiphon.transport.channel import ChannelFullError, Outlet
+from antiphon.transport.channel import ChannelFullError, NoDescriptorError, Outlet
 
 
 @dataclass
@@ -94,7 +94,16 @@ class OutputRouter:
             cursors[self._consumers[peer.edge]] = cursor
         self._meter.open_lane(start.client_address, start.api_server)
         self._routes[start.request_id] = _Route(start, cursors, client_ended=not start.client_address)
+        self._reach_client(start)
         return frozenset(cursors)
+
+    def _reach_client(self, start: StartRequest) -> None:
+        """Fail a request whose outputs would wait here for a descriptor; its end is told on the control lane, too."""
+        if start.client_address:
+            try:
+                self._outlet.reach(start.client_address)
+            except NoDescriptorError as error:
+                self._failed[start.request_id] = StageError(f"{self._replica}: {start.request_id}: {error.message}")
 
     def route(self, request_id: str, output: StageOutput) -> None:
         """Forward one step's output; UndeclaredOutputError (nothing was forwarded) if it is not as declared.

@@ -19,10 +19,20 @@ import msgspec
 
 from antiphon.transport.address import path_of, remove_socket
 from antiphon.transport.framing import Frame, FrameReader, NoMessageError, packed
-from antiphon.transport.line import ChannelFullError, Line
+from antiphon.transport.line import ChannelFullError, Line, NoDescriptorError
 from antiphon.transport.pump import Pump
 
-__all__ = ["ChannelFullError", "Frame", "FrameInlet", "GatheringOutlet", "Inlet", "LaneCounters", "Outlet", "Poller"]
+__all__ = [
+    "ChannelFullError",
+    "Frame",
+    "FrameInlet",
+    "GatheringOutlet",
+    "Inlet",
+    "LaneCounters",
+    "NoDescriptorError",
+    "Outlet",
+    "Poller",
+]
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -41,6 +51,8 @@ class LaneCounters:
     num_messages: int = 0
     num_bytes: int = 0
     max_message_bytes: int = 0
+    num_unreached: int = 0
+    """Connections that could not be opened for want of a descriptor."""
 
     def count(self, size_bytes: int) -> None:
         """Add one message."""
@@ -220,12 +232,28 @@ class Outlet:
         if line.flush():
             self._pump.add(line)
 
-    def _queue(self, address: str, frames: Sequence[Frame]) -> Line:
+    def reach(self, address: str) -> None:
+        """Connect to a peer that listens before anything is sent to it, so that what cannot leave is not begun.
+
+        NoDescriptorError, which is counted, if this process has no descriptor for the connection. What is sent all the
+        same waits until there is one.
+        """
+        try:
+            self._line(address).open()
+        except NoDescriptorError:
+            self.counters.num_unreached += 1
+            raise
+
+    def _line(self, address: str) -> Line:
         line = self._lines.get(address)
         if line is None:
             line = self._lines[address] = Line(
                 path_of(address), max_queued=self._max_queued, max_queued_bytes=self._max_queued_bytes
             )
+        return line
+
+    def _queue(self, address: str, frames: Sequence[Frame]) -> Line:
+        line = self._line(address)
         line.queue(packed(frames))
         self.counters.count(sum(map(len, frames)))
         return line

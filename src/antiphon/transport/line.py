@@ -3,6 +3,8 @@
 In: packed messages. Out: bytes on a Unix socket, as the peer makes room for them. Does not know: what they mean.
 """
 
+import errno
+import resource
 import socket
 import threading
 from collections import deque
@@ -18,6 +20,12 @@ class ChannelFullError(AntiphonError):
     """The peer has not read for so long that the channel's queue is full."""
 
     default_code = "channel_full"
+
+
+class NoDescriptorError(AntiphonError):
+    """This process has as many files open as it may, and so cannot connect to a peer."""
+
+    default_code = "no_descriptor"
 
 
 class Line:
@@ -46,6 +54,16 @@ class Line:
         """The socket; -1 while nobody listens. Of this moment: another thread may close it."""
         connection = self._socket
         return connection.fileno() if connection is not None else -1
+
+    def open(self) -> None:
+        """Connect, if the peer listens. NoDescriptorError if there is no descriptor for that."""
+        with self._lock:
+            if self._socket is None:
+                try:
+                    self._socket = _connected(self._path)
+                except OSError as error:
+                    if error.errno in (errno.EMFILE, errno.ENFILE):
+                        raise NoDescriptorError(_no_descriptor(self._path)) from error
 
     def queue(self, message: bytes) -> None:
         """Have the message wait for `flush`, behind others. ChannelFullError if too many wait already."""
@@ -108,6 +126,14 @@ class Line:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+
+
+def _no_descriptor(path: str) -> str:
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return (
+        f"no connection to {path}: this process may have {limit} files open, and has, or the machine has as many as it "
+        "may; raise the limit (ulimit -n, LimitNOFILE= in systemd; fs.file-max)"
+    )
 
 
 def _connected(path: str) -> socket.socket:

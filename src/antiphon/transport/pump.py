@@ -6,7 +6,7 @@ In: lines that something waits in. Out: bytes on their sockets. Does not know: m
 import os
 import select
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from antiphon.transport.line import Line
 
@@ -32,24 +32,34 @@ class Pump:
             if self._thread is None:
                 self._start()
             self._lines.add(line)
-        os.eventfd_write(self._wake_fd, 1)
+        self._wake()
 
     def _start(self) -> None:
-        with ExitStack() as opened:
+        thread = threading.Thread(target=self._run, name="pump", daemon=True)
+        with suppress(OSError):  # no descriptor left: it looks by itself every _RETRY_MS
             self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-            opened.callback(os.close, self._wake_fd)
-            thread = threading.Thread(target=self._run, name="pump", daemon=True)
+        with ExitStack() as opened:
+            opened.callback(self._close_wake_fd)
             thread.start()
             opened.pop_all()
         self._thread = thread
+
+    def _wake(self) -> None:
+        if self._wake_fd >= 0:
+            os.eventfd_write(self._wake_fd, 1)
+
+    def _close_wake_fd(self) -> None:
+        if self._wake_fd >= 0:
+            os.close(self._wake_fd)
+            self._wake_fd = -1
 
     def close(self) -> None:
         """End the thread; what waits stays in its line."""
         if self._thread is not None:
             self._is_closing = True
-            os.eventfd_write(self._wake_fd, 1)
+            self._wake()
             self._thread.join()
-            os.close(self._wake_fd)
+            self._close_wake_fd()
             self._thread = None
 
     def _run(self) -> None:
@@ -67,11 +77,12 @@ class Pump:
     def _wait(self, lines: list[Line]) -> None:
         """Until one has room; those without a connection are tried again soon."""
         poller = select.poll()
-        poller.register(self._wake_fd, select.POLLIN)
+        if self._wake_fd >= 0:
+            poller.register(self._wake_fd, select.POLLIN)
         fds = [line.fileno() for line in lines]
         for fd in fds:
             if fd >= 0:
                 poller.register(fd, select.POLLOUT)
-        for fd, _ in poller.poll(_RETRY_MS if -1 in fds else None):
+        for fd, _ in poller.poll(_RETRY_MS if -1 in (*fds, self._wake_fd) else None):
             if fd == self._wake_fd:
                 os.read(fd, _COUNTER_BYTES)

@@ -40,6 +40,7 @@ from antiphon.messages.interstage import ChunkFlag
 from antiphon.messages.params import SamplingParams
 from antiphon.messages.report_parts import ReportGatherer, parts_of
 from antiphon.messages.tasks import ChatInput, ChatMessage, Sound, SpeechInput, TaskInput, TranscriptionInput
+from tests.descriptors import only_more_descriptors
 from tests.unit.client.conftest import Stage, until
 
 pytestmark = pytest.mark.anyio
@@ -472,6 +473,23 @@ async def test_a_replica_for_whose_connection_there_was_no_descriptor_is_heard_w
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     async with asyncio.timeout(PATIENCE_S):
         assert [each.output for each in (await outcome(stream))[0]] == [PCM, OutputEnd()]
+    stage.tells(RequestReleased(request_id))
+    await stage.holds_nothing()
+
+
+async def test_a_request_whose_entry_replica_cannot_be_reached_for_want_of_a_descriptor_fails_at_once(stage) -> None:
+    stage.tells(StatsReport("pools", (Counter("replica_inflight", (("replica", "talker/0"),), 1.0),)))
+    await until(lambda: counted(stage, "replica_inflight") == 1.0)  # the orchestrator's connection is there
+    request_id, submitting = await submitted(stage)
+    with only_more_descriptors(0):
+        stage.accepts(request_id)
+        stream = await asyncio.wait_for(submitting, PATIENCE_S)
+    messages, error = await outcome(stream)
+    assert messages == [] and isinstance(error, StageError)
+    assert "no connection to" in error.message and "files open" in error.message
+    assert (await stage.hears(AbortRequest)).request_id == request_id
+    unreached = {dict(e.labels)["lane"]: e.value for e in stage.client.counters() if e.name == "lane_unreached_total"}
+    assert unreached["chunks"] == 1
     stage.tells(RequestReleased(request_id))
     await stage.holds_nothing()
 

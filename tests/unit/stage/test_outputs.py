@@ -4,6 +4,7 @@ import itertools
 import weakref
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -42,7 +43,8 @@ from antiphon.stage.declared import DeclaredOutput
 from antiphon.stage.output_form import problem_of
 from antiphon.stage.outputs import OutputRouter
 from antiphon.stage.request import StageOutput
-from antiphon.transport.channel import ChannelFullError, Outlet
+from antiphon.transport.channel import ChannelFullError, FrameInlet, Outlet
+from tests.descriptors import only_more_descriptors
 
 SPEC = StageSpec(
     name="thinker",
@@ -75,6 +77,9 @@ class RecordingOutlet:
             raise ChannelFullError(address)
         assert isinstance(message, ClientFrame)
         self.sent.append((address, message))
+
+    def reach(self, address: str) -> None:
+        pass
 
     def forget(self, address: str) -> None:
         self.forgotten.append(address)
@@ -640,3 +645,19 @@ def test_rows_that_the_connector_cannot_carry_end_their_request_and_no_other() -
     assert len(bench.arrived("talker")) > 0
     for connector in bench.connectors:
         connector.close()
+
+
+def test_a_request_whose_client_cannot_be_reached_for_want_of_a_descriptor_fails_at_once(tmp_path: Path) -> None:
+    lane, inlet = Outlet(), FrameInlet(f"ipc://{tmp_path}/api")
+    inlet.startup()
+    producer = InprocConnector("unreached", arena_bytes=1 << 20)
+    producer.startup()
+    router = OutputRouter("thinker/0", SPEC, (), {}, producer, lane, deadlines_s={})
+    with only_more_descriptors(0):
+        router.open(StartRequest("req-1", 0, "chat", RequestParams(), (), (), inlet.address))
+    (error,) = router.failures(0.0).values()
+    assert "thinker/0: req-1: no connection to" in error.message and "files open" in error.message
+    router.open(StartRequest("req-2", 0, "chat", RequestParams(), (), (), inlet.address))
+    assert router.failures(0.0) == {} and lane.counters.num_unreached == 1
+    for owner in (lane, inlet, producer):
+        owner.close()
