@@ -15,7 +15,7 @@ ORDER = (
     ("errors",),
     ("ids",),
     ("env",),
-    ("clauses",),
+    ("clauses", "ending"),
     ("config",),
     ("messages",),
     ("transport",),

@@ -275,5 +275,6 @@ def test_a_request_that_kills_its_replica_twice_fails_alone(runtime_dir: Path) -
         assert [each.result(60) for each in answers] == [text.removeprefix("slow:") for text in texts]
     response = deadly.result()
     assert (response.status_code, response.json()["error"]["code"]) == (502, "deadly_request"), response.text
+    assert "decoder/0 died (exit code 3) while it served" in response.json()["error"]["message"]
     assert_nothing_is_held(server)
     assert server.stop() == 0

@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from antiphon import env
+from antiphon.ending import ending_of
 from antiphon.errors import ConfigError
 from antiphon.ids import ORCHESTRATOR
 from antiphon.launch.pid_file import write_pid_file
@@ -124,9 +125,7 @@ class Child:
     def ending(self) -> str:
         """How the process ended ("exit code 1", "SIGKILL"), or "" while it lives."""
         code = self._process.poll() if self._process is not None else None
-        if code is None:
-            return ""
-        return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+        return "" if code is None else ending_of(code)
 
     def death(self) -> str:
         """As `ending`, with the problem that the process named before it was ready, if it did."""

@@ -82,8 +82,8 @@ class OrchestratorProcess:
         self._loop_meter.turn_begins()
         self._monitor.turn_begins()
         self._receive()
-        for name, pid in self._watch.ended():
-            self._orchestrator.process_ended(name, pid)
+        for ended in self._watch.ended():
+            self._orchestrator.process_ended(ended.name, ended.pid, ended.how)
         if self._orchestrator.due_s <= (now_s := time.monotonic()):
             self._orchestrator.start_again(now_s)
         self._orchestrator.tell_news()

@@ -1,16 +1,27 @@
 """Watches the processes that have joined, by their kernel handles: their end is seen at once, however it came.
 
-In: names and process ids. Out: the names whose processes have ended. Does not know: requests, pools, who started them.
+In: names and process ids. Out: whose processes have ended, and how. Does not know: requests, pools, who started them.
 """
 
 import logging
 import os
 import select
 import signal
+from dataclasses import dataclass
 
+from antiphon.ending import ending_of_other
 from antiphon.transport.address import remove_socket
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class EndedProcess:
+    """Who has ended, and how: "SIGKILL", "exit code 3"."""
+
+    name: str
+    pid: int
+    how: str
 
 
 class ProcessWatch:
@@ -41,9 +52,14 @@ class ProcessWatch:
         self._watched[pidfd] = (name, pid)
         return True
 
-    def ended(self) -> list[tuple[str, int]]:
-        """Name and id of the processes that have ended since the last call; they are not watched any more."""
-        return [self._forget(pidfd) for pidfd, _ in self._epoll.poll(0)]
+    def ended(self) -> list[EndedProcess]:
+        """The processes that have ended since the last call; they are not watched any more."""
+        ended = []
+        for pidfd, _ in self._epoll.poll(0):
+            name, pid = self._watched[pidfd]
+            ended.append(EndedProcess(name, pid, ending_of_other(pid, pidfd)))
+            self._forget(pidfd)
+        return ended
 
     def kill(self, name: str) -> None:
         """End the process called `name` at once; nothing if it is not watched."""
@@ -62,7 +78,7 @@ class ProcessWatch:
             self._forget(pidfd)
         self._epoll.close()
 
-    def _forget(self, pidfd: int) -> tuple[str, int]:
+    def _forget(self, pidfd: int) -> None:
         self._epoll.unregister(pidfd)
         os.close(pidfd)
-        return self._watched.pop(pidfd)
+        del self._watched[pidfd]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from antiphon.orchestrator.process_watch import ProcessWatch
+from antiphon.orchestrator.process_watch import EndedProcess, ProcessWatch
 
 PATIENCE_S = 10.0
 
@@ -38,8 +38,25 @@ def test_the_end_of_a_process_is_seen_once_however_it_came(watch, sleeper, numbe
     assert not readable(watch, 0) and watch.ended() == []
     sleeper.send_signal(number)
     assert readable(watch)
-    assert watch.ended() == [("talker/0", sleeper.pid)]
+    assert watch.ended() == [EndedProcess("talker/0", sleeper.pid, number.name)]
     assert not readable(watch, 0) and watch.ended() == []
+
+
+@pytest.mark.parametrize(("script", "how"), [("exit 3", "exit code 3"), ("kill -40 $$; sleep 60", "signal 40")])
+def test_how_a_process_has_ended_is_known_before_its_parent_asks(watch, script: str, how: str) -> None:
+    with subprocess.Popen(["sh", "-c", f"read _; {script}"], stdin=subprocess.PIPE) as process:
+        watch.watch("talker/0", process.pid)
+        assert process.stdin is not None
+        process.stdin.close()
+        assert readable(watch)
+        assert [each.how for each in watch.ended()] == [how]
+
+
+def test_how_a_process_has_ended_is_not_known_after_its_parent_has_asked(watch, sleeper) -> None:
+    watch.watch("talker/0", sleeper.pid)
+    sleeper.kill()
+    sleeper.wait()
+    assert [each.how for each in watch.ended()] == ["its process has ended"]
 
 
 def test_a_process_that_has_ended_cannot_be_watched(watch) -> None:
