@@ -5,7 +5,7 @@ orchestrator would refuse, never for one that it would take. Does not know: HTTP
 """
 
 import time
-from collections import Counter
+from collections import defaultdict
 
 from antiphon.messages.control import ADMISSION_NEWS_S, AdmissionNews
 
@@ -21,7 +21,7 @@ class AdmissionView:
         self._news: AdmissionNews | None = None
         self._heard_s = 0.0
         self._clients: dict[str, str] = {}
-        self._num_waiting: Counter[str] = Counter()
+        self._num_waiting: defaultdict[str, int] = defaultdict(int)
 
     def hear(self, news: AdmissionNews) -> None:
         """Take in the orchestrator's word."""
@@ -45,5 +45,5 @@ class AdmissionView:
         news = self._news
         if news is None or news.max_waiting is None or time.monotonic() - self._heard_s > ADMISSION_NEWS_S:
             return
-        if self._num_waiting[client] >= news.max_waiting:
+        if self._num_waiting.get(client, 0) >= news.max_waiting:
             raise news.refusal()

@@ -202,26 +202,23 @@ class EngineClient:
             raise InvalidRequestError(f"a request id, or a client's name, may have {_MAX_NAME_CHARS} characters")
         if request_id in self._open:
             raise InvalidRequestError(f"request id {request_id} is in use; wait until it ends or give another")
-        accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        accepted: asyncio.Future[None] = loop.create_future()
         stream = self._make_stream(request_id, is_whole=is_whole)
         opened = OpenRequest(stream, payload, accepted, next(self._epochs), client)
         self._open[request_id] = opened
         self.admission.submitted(request_id, client)
         self._start_time_limit(request_id, opened, began_s)
         self._tell(opened.submission(self.name))
+        late = loop.call_later(self._settings.output_deadline_s, self._end_unadmitted, request_id, opened)
         try:
-            async with asyncio.timeout(self._settings.output_deadline_s):
-                await opened.accepted
-        except TimeoutError:
-            self._give_up(request_id, "it was not admitted in time")
-            raise HandoffTimeoutError(
-                f"{request_id} was not admitted in {self._settings.output_deadline_s:g} s; raise "
-                "admission.max_inflight or server.output_deadline_s, or see the orchestrator's log"
-            ) from None
+            await accepted
         except asyncio.CancelledError:
             self._give_up(request_id, "its client has gone")
             raise
-        return opened.stream
+        finally:
+            late.cancel()
+        return stream
 
     def live_replicas(self) -> dict[str, int]:
         """Stage -> live replicas, as of the orchestrator's last report; 0 before the first."""
@@ -272,6 +269,17 @@ class EngineClient:
         error = TimeLimitError(f"{request_id} took longer than {limit_s:g} s, the limit of server.max_request_s")
         self._abort(request_id, "it took longer than server.max_request_s")
         opened.end(error)
+
+    def _end_unadmitted(self, request_id: str, opened: OpenRequest) -> None:
+        if opened.accepted.done():
+            return
+        self._give_up(request_id, "it was not admitted in time")
+        opened.settle(
+            HandoffTimeoutError(
+                f"{request_id} was not admitted in {self._settings.output_deadline_s:g} s; raise "
+                "admission.max_inflight or server.output_deadline_s, or see the orchestrator's log"
+            )
+        )
 
     def _make_stream(self, request_id: str, *, is_whole: bool) -> OutputStream:
         stream = OutputStream(

@@ -3,7 +3,7 @@
 In: ClientFrames as they are read. Out: Counters per replica. Does not know: requests, sockets.
 """
 
-from collections import Counter as Tally
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -32,7 +32,7 @@ class LaneMeter:
 
     def read(self, frames: list[ClientFrame], now_s: float) -> None:
         """These frames were found waiting together, oldest first."""
-        waiting: Tally[str] = Tally()
+        waiting: defaultdict[str, int] = defaultdict(int)
         for frame in frames:
             waiting[frame.replica] += num_outputs(frame.addressed)
             self._consumed[frame.replica] = frame.num_sent

@@ -6,9 +6,9 @@ Does not know: models, stages, or what starts a consumer.
 
 import time
 from collections import deque
-from dataclasses import dataclass
 from functools import lru_cache
 
+import msgspec
 import numpy as np
 
 from antiphon.config.pipeline import ChunkPlan
@@ -23,8 +23,7 @@ from antiphon.messages.interstage import FAILED, ChunkFlag, ChunkForm, ChunkHead
 _MAX_SPECS = 256
 
 
-@dataclass(frozen=True)
-class EdgeTarget:
+class EdgeTarget(msgspec.Struct, frozen=True):
     """Where one request's rows on an edge go, and in which chunks."""
 
     request_id: str

@@ -107,7 +107,13 @@ class Arrangement:
         return places
 
 
-_arrangement = lru_cache(_MAX_ARRANGEMENTS)(Arrangement)
+@lru_cache(_MAX_ARRANGEMENTS)
+def _arrangement_of(tensors: tuple[TensorSpec, ...]) -> Arrangement:
+    """Requests differ in their forms, and hardly in their arrays. StageError: see layout_of."""
+    if len({spec.key for spec in tensors}) != len(tensors):
+        raise StageError("two arrays have the same key")
+    per_row = tuple(_field(spec) for spec in tensors if spec.per_row)
+    return Arrangement(per_row, tuple(_field(spec) for spec in tensors if not spec.per_row))
 
 
 class Layout:
@@ -115,11 +121,11 @@ class Layout:
 
     def __init__(self, form: ChunkForm) -> None:
         self.form = form
-        per_row = tuple(_field(form, spec) for spec in form.tensors if spec.per_row)
-        whole = tuple(_field(form, spec) for spec in form.tensors if not spec.per_row)
-        if len({spec.key for spec in form.tensors}) != len(form.tensors):
-            raise _form_error(form, "two arrays have the same key")
-        self._arrangement = _arrangement(per_row, whole)
+        try:
+            self._arrangement = _arrangement_of(form.tensors)
+        except StageError as error:
+            chunks = f"chunks of {form.request_id} on {form.edge} from {form.producer}"
+            raise StageError(f"{chunks}: {error.message}") from None
         self.places = self._arrangement.places
 
     def check_size(self, header: ChunkHeader, max_chunk_bytes: int) -> Places:
@@ -234,16 +240,12 @@ def _mismatch(field: _Field, array: np.ndarray | None) -> str:
     return f"{field.key} is declared as {field.dtype} {field.shape} and {given}"
 
 
-def _field(form: ChunkForm, spec: TensorSpec) -> _Field:
+def _field(spec: TensorSpec) -> _Field:
     dtype = _WIRE_DTYPES.get(spec.dtype)
     if dtype is None:
-        raise _form_error(form, f"{spec.key} has the unknown dtype {spec.dtype!r}")
+        raise StageError(f"{spec.key} has the unknown dtype {spec.dtype!r}")
     extent_bytes = math.prod(max(size, 1) for size in spec.shape) * dtype.itemsize
     max_bytes = _MAX_ROW_BYTES if spec.per_row else _MAX_ARRAY_BYTES
     if len(spec.shape) > _MAX_NDIM or min(spec.shape, default=0) < 0 or extent_bytes > max_bytes:
-        raise _form_error(form, f"{spec.key} has an impossible shape {spec.shape}")
+        raise StageError(f"{spec.key} has an impossible shape {spec.shape}")
     return _Field(spec.key, dtype, spec.shape, 0 if 0 in spec.shape else extent_bytes)
-
-
-def _form_error(form: ChunkForm, problem: str) -> StageError:
-    return StageError(f"chunks of {form.request_id} on {form.edge} from {form.producer}: {problem}")
