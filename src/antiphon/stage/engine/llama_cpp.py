@@ -24,6 +24,12 @@ from antiphon.stage.engine.llama_cpp_wire import Body, Error, Event, body_of, lo
 from antiphon.stage.held_logprobs import HeldLogprobs
 from antiphon.stage.request import StageOutput, StageRequest
 
+_BATCH_TOKENS = 64
+"""How much of a prompt is read at once: an abort waits for it, and so does every running request's next token.
+
+Larger ones are no faster: SmolLM2 reads 1,000 tokens in 6.6 s of one core with 64 as with 2,048; with 32 in 9.2 s.
+"""
+
 
 class ChatModel(Protocol):
     """What a model author writes for this engine."""
@@ -121,6 +127,7 @@ class LlamaCppEngine:
         params.n_parallel = self._max_num_seqs
         params.n_ctx = self._model.context_tokens
         params.kv_unified = True
+        params.n_batch = max(_BATCH_TOKENS, self._max_num_seqs)
         params.cpuparams.n_threads = self._context.num_threads
         params.cpuparams_batch.n_threads = self._context.num_threads
         params.hostnames = [str(socket_path)]
@@ -145,7 +152,7 @@ class LlamaCppEngine:
         self._queue.put(job)
 
     def abort(self, request_id: str) -> None:
-        """Forget a request; its worker stops llama.cpp at the next token."""
+        """Forget a request; its worker stops llama.cpp at the next token or batch of the prompt."""
         job = self._jobs.pop(request_id, None)
         if job is not None:
             job.is_cancelled = True

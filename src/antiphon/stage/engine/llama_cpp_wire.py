@@ -30,6 +30,7 @@ class Body(TypedDict, total=False):
     messages: list[dict[str, str]]
     stream: bool
     stream_options: dict[str, bool]
+    return_progress: bool
     max_tokens: int
     temperature: float
     top_p: float
@@ -103,6 +104,7 @@ def body_of(conversation: Conversation, sampling: SamplingParams) -> Body:
         messages=[{"role": turn.role, "content": turn.content} for turn in conversation.turns],
         stream=True,
         stream_options={"include_usage": True},
+        return_progress=True,  # it calls back after each batch of the prompt, and so can be stopped there
         max_tokens=sampling.max_tokens,
         temperature=sampling.temperature,
         top_p=sampling.top_p,

@@ -251,6 +251,25 @@ def test_an_abort_stops_a_running_request_and_frees_its_place(served: Served) ->
     assert not served.ends.keys() & {"req-endless-1", "req-endless-2"}
 
 
+def cpu_s_of_a_moment() -> float:
+    before_s = time.process_time()
+    time.sleep(0.2)
+    return time.process_time() - before_s
+
+
+def test_an_abort_stops_the_reading_of_a_prompt(served: Served) -> None:
+    began_s = time.process_time()
+    served.answer("req-read", "first " * 400, SamplingParams(max_tokens=1))
+    whole_s, began_s = time.process_time() - began_s, time.process_time()
+    served.ask("req-unread", "second " * 400, SamplingParams(max_tokens=1))
+    while time.process_time() < began_s + whole_s / 10:
+        time.sleep(0.001)
+    served.engine.abort("req-unread")
+    while cpu_s_of_a_moment() > 0.02:
+        pass
+    assert time.process_time() - began_s < whole_s / 2
+
+
 def test_a_request_that_is_aborted_while_it_waits_is_never_run(served: Served) -> None:
     for name in ("req-w1", "req-w2", "req-w3"):
         served.ask(name, SKY, SamplingParams(max_tokens=12, temperature=0.0))
