@@ -4,6 +4,7 @@ In: chunks that the Inbox has ordered. Out: rows for the model; StageOutput from
 Does not know: sockets, peers' addresses, other stages' state.
 """
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -16,6 +17,7 @@ from antiphon.messages.params import RequestParams
 from antiphon.stage.timeline import Timeline
 
 Arrays = dict[str, np.ndarray]
+_MAX_JOINED_BYTES = 64 * 1024
 
 
 class StageOutput(msgspec.Struct, frozen=True):
@@ -75,14 +77,22 @@ class EdgeInput:
         return self.ended and not self._chunks
 
     def take(self, max_rows: int | None = None) -> Arrays:
-        """Up to `max_rows` rows (all if None) of every PER_ROW key, as key -> [rows, ...]; {} if there are none."""
+        """Up to `max_rows` rows (all if None) of every PER_ROW key, as key -> [rows, ...]; {} if there are none.
+
+        Rows of several chunks are copied into one array. With `max_rows` that is no more than 64 KiB: it gives fewer
+        rows rather than copy large ones.
+        """
         pieces: list[Arrays] = []
         wanted = self.num_rows if max_rows is None else min(max_rows, self.num_rows)
+        max_bytes = math.inf if max_rows is None else _MAX_JOINED_BYTES
         while wanted:
             chunk = self._chunks[0]
             start = chunk.header.rows - self._rows_left_in_first
             count = min(wanted, self._rows_left_in_first)
-            pieces.append(_rows_of(chunk, start, count))
+            piece = _rows_of(chunk, start, count)
+            if pieces and sum(map(_num_bytes, (*pieces, piece))) > max_bytes:
+                break
+            pieces.append(piece)
             wanted -= count
             self._consume(chunk, count)
         if not pieces:
@@ -112,6 +122,10 @@ class EdgeInput:
         if self._rows_left_in_first == 0:
             self._spent.append(self._chunks.popleft())
             self._rows_left_in_first = self._chunks[0].header.rows if self._chunks else 0
+
+
+def _num_bytes(arrays: Arrays) -> int:
+    return sum(array.nbytes for array in arrays.values())
 
 
 def _rows_of(chunk: Chunk, start: int, count: int) -> Arrays:

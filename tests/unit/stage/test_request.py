@@ -66,6 +66,33 @@ def test_take_gives_each_row_once_in_order_and_each_chunk_is_spent_once(steps: l
     assert edge.num_rows == 0
 
 
+def large_chunk_of(seq: int, rows: int) -> Chunk:
+    """Each row has 24 KiB and its chunk's number in every byte."""
+    array = np.full((rows, 24 * 1024), seq, np.uint8)
+    form = ChunkForm("req-1", 0, "a->b", "a/0", (TensorSpec("hidden", "uint8", array.shape[1:], True),))
+    return Chunk(ChunkHeader(form, seq, seq, rows), {"hidden": array}, lease=seq + 1)
+
+
+def test_a_step_with_a_limit_gets_fewer_large_rows_rather_than_a_copy_of_them() -> None:
+    finished: list[Chunk] = []
+    edge = EdgeInput(finished)
+    chunks = [large_chunk_of(0, 1), large_chunk_of(1, 1), large_chunk_of(2, 3)]
+    for chunk in chunks:
+        edge.add(chunk)
+    assert edge.take(100)["hidden"][:, 0].tolist() == [0, 1]  # 48 KiB, copied
+    assert np.shares_memory(edge.take(100)["hidden"], chunks[2].arrays["hidden"])
+    assert edge.num_rows == 0
+    assert finished == chunks
+
+
+def test_a_step_without_a_limit_gets_all_rows_however_large() -> None:
+    edge = EdgeInput()
+    for seq in range(3):
+        edge.add(large_chunk_of(seq, 2))
+    assert edge.take()["hidden"][:, 0].tolist() == [0, 0, 1, 1, 2, 2]
+    assert edge.num_rows == 0
+
+
 def test_an_edge_is_exhausted_when_it_has_ended_and_its_last_row_is_taken() -> None:
     edge = EdgeInput()
     edge.add(chunk_of(0, 0, 2, ChunkFlag.END))

@@ -41,7 +41,7 @@ class Emission:
 class Emitter:
     """Owns nothing."""
 
-    rows_per_step: int | None = None
+    rows_per_step: int | None = 4096  # more than there are ever: any number will do, so large rows need no copying
 
     def load(self, context: ModelContext) -> None:
         """Nothing to load."""

@@ -55,7 +55,10 @@ class GenerationModel(Protocol[State]):
     """A model that turns input rows into output step by step and keeps a state per request."""
 
     rows_per_step: int | None
-    """The most new rows of one edge that a step takes; None = all that have come."""
+    """The most new rows of one edge that a step takes; fewer where large ones would be copied into one array.
+
+    None = all that have come, whatever it costs.
+    """
 
     def load(self, context: ModelContext) -> None:
         """Load weights."""
