@@ -64,7 +64,6 @@ from antiphon.transport.channel import ChannelFullError, GatheringOutlet, Inlet
 
 log = logging.getLogger(__name__)
 _MAX_NAME_CHARS = 1_000
-_NOT_GIVEN = (RawRows, OutputError)
 _LAST_WORDS_S = 5.0
 """How long outputs may be under way when all replicas have released their request."""
 
@@ -406,13 +405,13 @@ class EngineClient:
                         self._take(stage, addressed, opened)
 
     def _take(self, stage: str, addressed: Addressed, opened: OpenRequest) -> None:
-        last, data = addressed.outputs[-1], [each for each in addressed.outputs if not isinstance(each, _NOT_GIVEN)]
-        if len(data) < len(addressed.outputs):
-            raw_rows = [each for each in addressed.outputs if isinstance(each, RawRows)]
-            self._raw_rows_bytes += sum([len(each.data) for each in raw_rows])
+        outputs, last = addressed.outputs, addressed.outputs[-1]
+        data = [each for each in outputs if type(each) is not RawRows and type(each) is not OutputError]
+        if len(data) < len(outputs):
+            self._raw_rows_bytes += sum([len(each.data) for each in outputs if type(each) is RawRows])
         if data:
             opened.stream.push(stage, *data)
-        if isinstance(last, OutputError):
+        if type(last) is OutputError:
             self._fail(addressed.request_id, opened, to_error(last.error))
         self._forget_if_over(addressed.request_id, opened)
 

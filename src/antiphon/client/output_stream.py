@@ -14,16 +14,7 @@ from typing import Self
 import msgspec
 
 from antiphon.errors import AntiphonError, HandoffTimeoutError, OverloadedError
-from antiphon.messages.client import (
-    AudioChunk,
-    CalledTool,
-    ClientData,
-    ImageOutput,
-    OutputEnd,
-    Segment,
-    TextDelta,
-    TokenDelta,
-)
+from antiphon.messages.client import ClientData, OutputEnd
 
 
 class StageMessage(msgspec.Struct, frozen=True, gc=False):
@@ -33,8 +24,6 @@ class StageMessage(msgspec.Struct, frozen=True, gc=False):
     output: ClientData | OutputEnd
 
 
-_SMALL_BYTES = 64
-_TOKEN_BYTES = 8
 _MAX_TAKEN_BYTES = 16 << 10
 """Outputs that are taken at once: what is made of them waits in one piece for a client that reads slowly."""
 
@@ -102,10 +91,10 @@ class OutputStream:
             return
         self._has_output = True
         self._messages += [StageMessage(stage, output) for output in outputs]
-        sizes_bytes = list(map(_size_bytes, outputs))
+        sizes_bytes = [output.size_bytes for output in outputs]
         self._sizes_bytes += sizes_bytes
         self._backlog_bytes += sum(sizes_bytes)
-        if isinstance(outputs[-1], OutputEnd):
+        if type(outputs[-1]) is OutputEnd:
             self._ended_finals.add(stage)
             self._end_if_over()
         elif self._backlog_bytes > self._max_backlog_bytes:
@@ -235,23 +224,3 @@ class OutputStream:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.aclose()
-
-
-def _size_bytes(output: ClientData | OutputEnd) -> int:
-    match output:
-        case TextDelta() if not output.logprobs:
-            return len(output.text) + _SMALL_BYTES
-        case TokenDelta():
-            return _TOKEN_BYTES * len(output.token_ids) + _SMALL_BYTES
-        case TextDelta():
-            return len(output.text) + _SMALL_BYTES * (1 + sum(1 + len(entry.best) for entry in output.logprobs))
-        case Segment():
-            return len(output.text) + _SMALL_BYTES * (1 + len(output.words))
-        case CalledTool():
-            return len(output.arguments) + _SMALL_BYTES
-        case AudioChunk():
-            return len(output.pcm)
-        case ImageOutput():
-            return len(output.pixels)
-        case _:
-            return _SMALL_BYTES

@@ -4,7 +4,7 @@ In: messages of the final stages. Out: a choice of a completion, or events. Does
 """
 
 from antiphon.client.output_stream import StageMessage
-from antiphon.messages.client import AudioChunk, CalledTool, OutputEnd, TextDelta, TokenLogprob
+from antiphon.messages.client import AudioChunk, CalledTool, OutputEnd, TextDelta, TokenDelta, TokenLogprob
 from antiphon.monitor.trace import Trace
 from antiphon.server.chat_answer import AnswerHead, ChunkWriter, choice_row
 from antiphon.server.chat_schema import ChatRequest
@@ -79,6 +79,8 @@ class StreamedChoice:
                     if self._clock is not None:
                         self._clock.saw_text()
                     written.append(writer.text(text) if not logprobs else writer.scored_text(text, logprobs))
+                case TokenDelta():
+                    pass
                 case CalledTool() as call:
                     written.append(writer.tool_call(call))
                 case AudioChunk() as chunk:

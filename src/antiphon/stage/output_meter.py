@@ -48,7 +48,7 @@ class OutputMeter:
             self._lanes[address].num_sent = frame.num_sent
         for addressed in frame.addressed:
             for output in addressed.outputs:
-                if isinstance(output, AudioChunk):
+                if type(output) is AudioChunk:
                     self._audio_s += output.duration_s
 
     def note_waiting(self, edges: Collection[str], now_s: float) -> None:
