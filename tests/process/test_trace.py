@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import httpx
@@ -28,6 +29,29 @@ def spans_of(path: Path) -> dict[str, dict[str, set[str]]]:
             request = found.setdefault(event["args"]["request"], {})
             request.setdefault(names[event["pid"]], set()).add(event["name"])
     return found
+
+
+def assert_is_well_formed(path: Path) -> None:
+    """As the format asks: a lane's spans follow one another or nest, and each arrow starts and ends in a span."""
+    events = json.loads(path.read_text())["traceEvents"]
+    lanes, arrows = defaultdict[tuple[int, int], list[tuple[int, int]]](list), defaultdict[int, list[dict]](list)
+    for event in events:
+        if event["ph"] == "X":
+            lanes[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
+        elif event["ph"] in ("s", "f"):
+            arrows[event["id"]].append(event)
+    assert {event["ph"] for event in events} == {"M", "X", "s", "f"}
+    for spans in lanes.values():
+        open_ends: list[int] = []
+        for start, stop in sorted(spans, key=lambda span: (span[0], -span[1])):
+            while open_ends and open_ends[-1] <= start:
+                open_ends.pop()
+            assert not open_ends or stop <= open_ends[-1]
+            open_ends.append(stop)
+    for start, stop in arrows.values():
+        assert (start["ph"], stop["ph"], stop["bp"]) == ("s", "f", "e") and start["ts"] <= stop["ts"]
+        for end in (start, stop):
+            assert any(begins <= end["ts"] <= ends for begins, ends in lanes[end["pid"], end["tid"]])
 
 
 def speak(server: Server) -> str:
@@ -54,6 +78,7 @@ def test_the_trace_has_the_way_of_every_request_also_through_a_replica_that_was_
     assert eventually(lambda: httpx.get(f"{server.url}/ready", timeout=10).status_code == 200)
     requests.append(speak(server))
     assert server.stop() == 0
+    assert_is_well_formed(path)
     found = spans_of(path)
     assert set(requests) == set(found)
     for request in requests:

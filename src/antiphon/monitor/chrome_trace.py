@@ -77,8 +77,8 @@ def _complete(span: Span, pid: int, lane: int) -> Event:
         "cat": "stage",
         "pid": pid,
         "tid": lane,
-        "ts": span.start_s * _US,
-        "dur": (span.stop_s - span.start_s) * _US,
+        "ts": _us(span.start_s),
+        "dur": _us(span.stop_s) - _us(span.start_s),
         "args": {"request": span.request_id},
     }
 
@@ -89,6 +89,11 @@ def _flow(request_id: str, start_s: float, pid: int, lane: int) -> Event:
         "cat": _FLOW,
         "pid": pid,
         "tid": lane,
-        "ts": start_s * _US,
+        "ts": _us(start_s),
         "args": {"request": request_id},
     }
+
+
+def _us(time_s: float) -> int:
+    """Whole, so that a span that follows another does not begin a rounding error before its end."""
+    return round(time_s * _US)

@@ -84,7 +84,13 @@ _REQUESTS = (
         "deadline, backlog), rejected (no place, no replica). A request that is started again counts once per start",
     ),
     (_G, "requests_inflight", "requests", (), "admitted and not released by every bound replica"),
-    (_G, "requests_queued", "requests", (), "waiting for admission, or for a replica to start again on"),
+    (
+        _G,
+        "requests_queued",
+        "requests",
+        (),
+        "waiting for admission, or to start again after a death: for a replica, or for their turn",
+    ),
     (_G, "requests_open", "requests", _PROCESS, "submitted by this process, and not both ended and released"),
     (_C, "requests_restarted_total", "requests", _PROCESS, "started again because a replica died before any output"),
 )

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from itertools import pairwise
 
 import pytest
 
@@ -98,3 +99,16 @@ def test_arrows_join_the_parts_of_one_request_in_the_order_in_which_they_began(d
         ("s", 2, "talker/0"),
         ("f", 2, "code2wav/0"),
     ]
+
+
+def test_spans_that_follow_one_another_or_lie_in_one_another_do_so_to_the_last_digit(directory, tmp_path):
+    trace = open_trace(str(directory.path), "talker/0", is_on=True)
+    moments = [15_153.408_243_749 + 0.000_123_457 * number for number in range(200)]
+    trace.add("req-1", "request", moments[0], moments[-1])
+    for start_s, stop_s in pairwise(moments):
+        trace.add("req-1", "step", start_s, stop_s)
+    outer, *steps = [event for event in merged(directory, tmp_path) if event["ph"] == "X"]
+    assert (outer["name"], len(steps), {event["tid"] for event in steps}) == ("request", 199, {outer["tid"]})
+    for before, after in pairwise(steps):
+        assert before["ts"] + before["dur"] == after["ts"]
+    assert (outer["ts"], outer["ts"] + outer["dur"]) == (steps[0]["ts"], steps[-1]["ts"] + steps[-1]["dur"])
