@@ -133,7 +133,7 @@ class Orchestrator:
     @property
     def is_owed_releases(self) -> bool:
         """True while a request waits for nothing but what may have been said without hurry: then look at it."""
-        return bool(self._owed_releases)
+        return bool(self._owed_releases) or bool(self._quarantine)
 
     @property
     def num_request_messages(self) -> int:

@@ -677,6 +677,7 @@ def test_requests_that_met_a_death_start_again_one_at_a_time_until_one_of_them_i
     bench = met_a_death({"req-1": 30.0, "req-2": 20.0, "req-3": 40.0})
     assert started(bench) == ["req-1"]  # the first that came back
     assert bench.counters()["requests_queued"] == 2 and bench.orchestrator.num_open == 3
+    assert bench.orchestrator.is_owed_releases  # the next one waits for what may be said without hurry
     bench.submit("req-new")
     assert started(bench) == ["req-new"]
     bench.release("req-1", "talker/0", "code2wav/0", epoch=1)
@@ -685,6 +686,7 @@ def test_requests_that_met_a_death_start_again_one_at_a_time_until_one_of_them_i
     bench.release("req-2", "talker/0", "code2wav/0", epoch=1)
     bench.release("req-new", "talker/0", "code2wav/0")
     assert started(bench) == [] and bench.orchestrator.num_open == 0
+    assert not bench.orchestrator.is_owed_releases
 
 
 def test_a_death_in_a_trial_is_the_doing_of_the_one_on_trial_and_the_others_start_again_at_once() -> None:
