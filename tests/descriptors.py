@@ -29,3 +29,19 @@ def only_more_descriptors(count: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+@contextmanager
+def numbers_from(first: int) -> Iterator[None]:
+    """Within it the next descriptor that this process opens has a number of at least `first`."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], min(first + 100, limits[1])), limits[1]))
+    taken = [os.open(os.devnull, os.O_RDONLY)]
+    while taken[-1] < first - 1:
+        taken.append(os.open(os.devnull, os.O_RDONLY))
+    try:
+        yield
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)

@@ -194,5 +194,7 @@ def bootstrap_of(server: Bootstrap, name: str, start: int = 0, listen_fd: int = 
 def wait_any(children: list[Child], timeout_s: float) -> list[Child]:
     """The children whose status can be read now, waiting up to `timeout_s` for the first."""
     by_fd = {child.status_fd: child for child in children if child.status_fd >= 0}
-    readable, _, _ = select.select(list(by_fd), [], [], timeout_s)
-    return [by_fd[fd] for fd in readable]
+    poller = select.poll()  # select() takes no descriptor from 1,024 on
+    for fd in by_fd:
+        poller.register(fd, select.POLLIN)
+    return [by_fd[fd] for fd, _ in poller.poll(timeout_s * 1000)]

@@ -31,7 +31,9 @@ class LivingProcess:
 
     def wait(self, timeout_s: float) -> bool:
         """True if the process has ended within `timeout_s`."""
-        return bool(select.select([self.pidfd], [], [], timeout_s)[0])
+        poller = select.poll()  # select() takes no descriptor from 1,024 on
+        poller.register(self.pidfd, select.POLLIN)
+        return bool(poller.poll(timeout_s * 1000))
 
     def close(self) -> None:
         """Let go of the process; it lives on."""
