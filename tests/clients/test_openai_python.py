@@ -16,6 +16,8 @@ from tests.wav import wav_of
 SENTENCE = "The old man walked slowly along the beach."
 LONG_TEXT = f"{SENTENCE} " * 40
 QUESTION = [{"role": "user", "content": "Say hello."}]
+SEED = {"seed": 1}
+"""Of the noise in a voice: what is heard does not depend on chance."""
 SPOKEN = {"modalities": ["text", "audio"], "audio": {"voice": "alloy", "format": "pcm16"}}
 
 
@@ -29,7 +31,7 @@ def client(server: Server):
 def test_speech_is_streamed_to_a_file(server, client, tmp_path, format):
     path = tmp_path / f"speech.{format}"
     with client.audio.speech.with_streaming_response.create(
-        model="tts-1", voice="nova", input=SENTENCE, response_format=format
+        model="tts-1", voice="nova", input=SENTENCE, response_format=format, extra_body=SEED
     ) as response:
         response.stream_to_file(path)
     assert_says(server, path.read_bytes(), SENTENCE)
@@ -37,7 +39,12 @@ def test_speech_is_streamed_to_a_file(server, client, tmp_path, format):
 
 def test_speech_comes_as_events(server, client):
     with client.audio.speech.with_streaming_response.create(
-        model="gpt-4o-mini-tts", voice="alloy", input=SENTENCE, response_format="pcm", stream_format="sse"
+        model="gpt-4o-mini-tts",
+        voice="alloy",
+        input=SENTENCE,
+        response_format="pcm",
+        stream_format="sse",
+        extra_body=SEED,
     ) as response:
         lines = [line.removeprefix("data: ") for line in response.iter_lines() if line.startswith("data: ")]
     *deltas, done = [json.loads(line) for line in lines]
@@ -64,7 +71,9 @@ def test_chat_is_streamed_with_audio(client):
 
 @pytest.mark.parametrize("format", ["json", "text", "verbose_json", "srt", "vtt"])
 def test_a_file_is_transcribed(client, format):
-    speech = client.audio.speech.create(model="tts-1", voice="alloy", input=SENTENCE, response_format="mp3").read()
+    speech = client.audio.speech.create(
+        model="tts-1", voice="alloy", input=SENTENCE, response_format="mp3", extra_body=SEED
+    ).read()
     heard = client.audio.transcriptions.create(model="whisper-1", file=("speech.mp3", speech), response_format=format)
     text = heard if isinstance(heard, str) else heard.text
     if format in ("srt", "vtt"):

@@ -50,6 +50,20 @@ def assert_nothing_is_held(server: Server, timeout_s: float = 20.0) -> None:
     assert eventually(is_told_by_all, timeout_s), held or "some process has not reported"
 
 
+def later_totals(server: Server, timeout_s: float = 20.0) -> dict[str, float]:
+    """As `totals`, of a page on which every report has been made after this call."""
+    reports, sums = _LaterReports(), dict[str, float]()
+
+    def are_in() -> bool:
+        samples = _samples(server)
+        reports.take(samples)
+        sums.update(_totals(samples))
+        return reports.are_in
+
+    assert eventually(are_in, timeout_s), "some process has not reported"
+    return sums
+
+
 def assert_is_at_rest(server: Server) -> None:
     """Wait until nothing is held and every stage can be asked: a gauge that is not 0 is then of what comes after."""
     assert_nothing_is_held(server)

@@ -83,7 +83,7 @@ def test_a_text_in_pieces_sounds_as_the_text_in_one_request(voice_server):
 def test_the_documented_client_gets_its_speech(voice_server, tmp_path: Path):
     section = DOCUMENT.read_text(encoding="utf-8").partition("## WebSocket /v1/audio/speech/stream")[2]
     script = section.partition("```python\n")[2].partition("```")[0].replace(":8000", f":{voice_server.port}")
-    ran = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert json.loads(ran.stdout)["status"] == "completed", ran.stderr
     with av.open(str(tmp_path / "speech.mp3")) as file:
         samples = np.concatenate([frame.to_ndarray().reshape(-1) for frame in file.decode(audio=0)])

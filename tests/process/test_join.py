@@ -63,12 +63,12 @@ def join(directory: Path, *arguments: str) -> Joined:
     )
     joined = Joined(process)
     threading.Thread(target=joined.read, daemon=True).start()
-    assert eventually(lambda: any(line.endswith(" has joined") for line in joined.lines), 30.0), joined.lines
+    assert eventually(lambda: any(line.endswith(" has joined") for line in joined.lines), 60.0), joined.lines
     return joined
 
 
 def run_join(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=60, check=False)
 
 
 def live(server: Server, stage: str) -> float:
@@ -111,7 +111,7 @@ def test_drain_takes_any_replica_out_and_what_it_took_out_is_not_started_again(s
     assert second.replica != joined.replica
     drained = run_join("--drain", joined.replica, "--to", str(directory))
     assert (drained.returncode, drained.stdout) == (0, f"{joined.replica} has left\n"), drained.stderr
-    assert joined.process.wait(10) == 0
+    assert joined.process.wait(30) == 0
     assert answer(server, "hello") == "hello"
     assert "antiphon: decoder/0" not in children(server.process.pid).values()
 
@@ -132,7 +132,7 @@ def test_a_joined_replica_that_dies_ends_its_join_with_the_reason(server: Server
     sockets = f"{joined.replica.replace('/', '.')}.*.sock"
     assert list(directory.glob(sockets))
     os.kill(joined.replica_pid, signal.SIGKILL)
-    assert joined.process.wait(10) == 1
+    assert joined.process.wait(30) == 1
     assert eventually(lambda: not list(directory.glob(sockets)))
     assert eventually(lambda: joined.lines[-1] == f"error: {joined.replica} died: SIGKILL"), joined.lines
     assert eventually(lambda: live(server, "encoder") == 1.0)
@@ -178,15 +178,15 @@ def test_a_joined_replica_ends_with_the_server(runtime_dir: Path, number: signal
     joined = join(directory, "--stage", "decoder")
     pids = [*children(server.process.pid), joined.replica_pid]
     server.stop(number)
-    assert joined.process.wait(10) == code, joined.lines
-    assert eventually(lambda: not alive(pids) and not directory.exists(), 5.0)
+    assert joined.process.wait(30) == code, joined.lines
+    assert eventually(lambda: not alive(pids) and not directory.exists())
 
 
 def test_a_replica_whose_join_is_killed_dies_with_it_and_the_server_serves_on(server: Server) -> None:
     joined = join(run_directory(server), "--stage", "encoder")
     replica = joined.replica_pid
     joined.process.kill()
-    joined.process.wait(10)
-    assert eventually(lambda: not alive([replica]), 5.0)
+    joined.process.wait(30)
+    assert eventually(lambda: not alive([replica]))
     assert eventually(lambda: live(server, "encoder") == 1.0)
     assert answer(server, "hello") == "hello"

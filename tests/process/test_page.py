@@ -61,7 +61,7 @@ def page(browser: Browser, voice_server: Server) -> Iterator[Browser]:
 
 def spoken(server: Server, text: str) -> np.ndarray:
     """[num_samples] int16."""
-    body = {"model": "voice", "input": text, "response_format": "pcm"}
+    body = {"model": "voice", "input": text, "response_format": "pcm", "seed": 1}
     return np.frombuffer(httpx.post(f"{server.url}/v1/audio/speech", json=body, timeout=120).content, np.int16)
 
 

@@ -32,8 +32,9 @@ def client(voice_server: Server) -> openai.OpenAI:
 
 @pytest.fixture(scope="module")
 def question(client: openai.OpenAI) -> bytes:
-    """24 kHz pcm of the question, silence around it."""
-    spoken = client.audio.speech.create(model="tts-1", voice="alloy", input=QUESTION, response_format="pcm").read()
+    """24 kHz pcm of the question, silence around it; of one seed, so that it is always heard alike."""
+    wishes = {"response_format": "pcm", "extra_body": {"seed": 1}}
+    spoken = client.audio.speech.create(model="tts-1", voice="alloy", input=QUESTION, **wishes).read()
     return bytes(500 * SECOND_MS) + spoken + bytes(1_000 * SECOND_MS)
 
 
