@@ -117,7 +117,10 @@ class OutputRouter:
             if cursor is not None and cursor.takes_rows:
                 if consumer in output.first_rows:
                     cursor.replay_from(output.first_rows[consumer])
-                cursor.append(*self._by_layout(arrays))
+                if self._whole_keys.isdisjoint(arrays):
+                    cursor.append(arrays, {})
+                else:
+                    cursor.append(*self._by_layout(arrays))
         if output.client and not route.client_ended:
             self._to_client(request_id, route, output.client)
         if output.finished:
@@ -243,8 +246,6 @@ class OutputRouter:
         )
 
     def _by_layout(self, arrays: Arrays) -> tuple[Arrays, Arrays]:
-        if self._whole_keys.isdisjoint(arrays):
-            return arrays, {}
         whole = {key: array for key, array in arrays.items() if key in self._whole_keys}
         return {key: array for key, array in arrays.items() if key not in whole}, whole
 
