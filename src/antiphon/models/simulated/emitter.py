@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _PLAN = struct.Struct("=qqq")
 _NUMBER = struct.Struct("=q")
 _NUM_TOKENS = len(ascii_lowercase)
+_FORMS = tuple(Form)
 
 
 @dataclass
@@ -85,7 +86,7 @@ class Emitter:
         for row in arrays.get("plan", arrays.get("payload", ())):
             if state.plan is None:
                 num_outputs, row_bytes, form = _PLAN.unpack_from(row)
-                state.plan = EmitterPlan(num_outputs, row_bytes, Form(form))
+                state.plan = EmitterPlan(num_outputs, row_bytes, _FORMS[form])
                 state.decoder = _decode_stream() if state.plan.is_text else None
             elif _NUMBER.unpack_from(row) != (state.num_read,):
                 raise StageError(f"{slot.request.request_id}: row {state.num_read} is not what was sent")

@@ -32,5 +32,5 @@ class EmitterFrontend:
         if not isinstance(task_input, ChatInput) or not task_input.messages:
             raise UnsupportedModalityError("sim-emitter takes chats only", param="model")
         plan = EmitterPlan.parse(task_input.messages[-1].text)
-        row = np.array([[plan.num_outputs, plan.row_bytes, plan.form]], np.int64)
+        row = np.array([[plan.num_outputs, plan.row_bytes, int(plan.form)]], np.int64)
         return EntryPayload("chat", _TEXT, _OUTPUTS[plan.heard], RequestParams(), {"plan": row}, {})

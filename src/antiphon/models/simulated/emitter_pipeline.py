@@ -5,8 +5,9 @@ What a request emits is the text of its last chat message, see EmitterPlan.parse
 """
 
 import re
-from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+
+import msgspec
 
 from antiphon.config.pipeline import (
     ChunkPlan,
@@ -42,8 +43,10 @@ class Form(IntEnum):
     APART = 2
 
 
-@dataclass(frozen=True)
-class EmitterPlan:
+_PLAN = re.compile(r"(\d{1,9}) (\d{1,9}) ([012]) (first|last|all)")
+
+
+class EmitterPlan(msgspec.Struct, frozen=True):
     """What a request is to emit.
 
     num_outputs: per stage. row_bytes: the inter-stage payload that goes with each.
@@ -65,7 +68,7 @@ class EmitterPlan:
     @staticmethod
     def parse(text: str) -> "EmitterPlan":
         """What `str` gave; InvalidRequestError otherwise."""
-        found = re.fullmatch(r"(\d{1,9}) (\d{1,9}) ([012]) (first|last|all)", text)
+        found = _PLAN.fullmatch(text)
         if not found:
             raise InvalidRequestError(
                 'sim-emitter takes "NUM_OUTPUTS ROW_BYTES 0|1|2 first|last|all"', param="messages"
