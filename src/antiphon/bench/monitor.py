@@ -25,7 +25,7 @@ from antiphon.orchestrator.admission import Admission
 from antiphon.orchestrator.orchestrator import Orchestrator
 from antiphon.orchestrator.process import OrchestratorProcess
 from antiphon.orchestrator.process_watch import ProcessWatch
-from antiphon.transport.channel import FrameInlet, Outlet
+from antiphon.transport.channel import FrameInlet, GatheringOutlet, Outlet
 
 STAGES = ("thinker", "talker", "code2wav")
 _TICK_S = 0.001
@@ -177,7 +177,7 @@ class _Side:
 
 def _orchestrator() -> Orchestrator:
     """With the replicas and their reports, and without sockets that anybody reads."""
-    pipeline, outlet = load_pipeline("sim-voice"), Outlet()
+    pipeline, outlet = load_pipeline("sim-voice"), GatheringOutlet()
     admission = Admission(max_inflight=256, max_queue=1024)
     orchestrator = Orchestrator(pipeline, admission, outlet, ProcessWatch(), release_deadline_s=60.0)
     for stage in STAGES:

@@ -64,6 +64,9 @@ class ControlOutlet(Protocol):
     def send(self, address: str, message: msgspec.Struct) -> None:
         """Queue a message; ChannelFullError if the peer does not read."""
 
+    def flush_to(self, address: str) -> None:
+        """Somebody waits for what has been queued there."""
+
     def forget(self, address: str) -> None:
         """The process there has ended."""
 
@@ -282,7 +285,8 @@ class Orchestrator:
         self._quarantine.begins(submit.request_id, time.monotonic())
         entry = binding.entry
         accepted = RequestAccepted(submit.request_id, submit.epoch, entry.name, entry.connector_address, route.finals)
-        self._tell(api_server, accepted)  # first: the input is made ready while the stages hear of the request
+        self._tell(api_server, accepted)
+        self._outlet.flush_to(api_server.control_address)  # it makes the input ready while the stages hear of it
         for stage, replica in binding.replicas.items():
             self._tell(replica, binding.start_request(submit, stage, api_server.client_address))
         log.debug("req=%s bound to %s", submit.request_id, binding.names)

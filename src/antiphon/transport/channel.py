@@ -286,6 +286,13 @@ class GatheringOutlet(Outlet):
         """Take one message. ChannelFullError if too many wait for the peer."""
         self._gathered[self._queue(address, frames)] = None
 
+    def flush_to(self, address: str) -> None:
+        """Send what has been taken for one peer, which has been spoken to."""
+        line = self._lines[address]
+        if line.flush():
+            self._pump.add(line)
+        self._gathered.pop(line, None)
+
     def flush(self) -> None:
         """Send what has been taken, to the peers in the order in which they were spoken to."""
         for line in self._gathered:

@@ -64,6 +64,7 @@ class Bench:
     sent: list[tuple[str, Told]] = field(default_factory=list)
     reports: list[tuple[str, StatsReport]] = field(default_factory=list)
     others: list[tuple[str, msgspec.Struct]] = field(default_factory=list)
+    flushed: list[tuple[str, Told]] = field(default_factory=list)
     deaf: set[str] = field(default_factory=set)
     ended_pids: set[int] = field(default_factory=set)
     killed: list[str] = field(default_factory=list)
@@ -88,6 +89,10 @@ class Bench:
 
     def forget(self, address: str) -> None:
         self.forgotten.append(address)
+
+    def flush_to(self, address: str) -> None:
+        """As if one that waits for what was said had it."""
+        self.flushed.append((address, self.sent[-1][1]))
 
     def send(self, address: str, message: msgspec.Struct) -> None:
         if address in self.deaf:
@@ -182,6 +187,11 @@ def test_a_chat_with_audio_starts_every_stage_with_its_neighbours(bench: Bench) 
         ("ipc://talker/0.control", start(chain[1], (onward[2],), "")),
         ("ipc://code2wav/0.control", start(chain[2], (), client)),
     ]
+
+
+def test_an_api_server_hears_at_once_where_its_input_goes(bench: Bench) -> None:
+    bench.submit("req-1", "chat", TEXT, TEXT)
+    assert bench.flushed == [(API, RequestAccepted("req-1", 0, "thinker/0", "ipc://thinker/0.chunks", ("thinker",)))]
 
 
 def test_releases_are_owed_when_all_that_is_missing_may_have_been_said_without_hurry(bench: Bench) -> None:

@@ -195,6 +195,20 @@ def test_a_gathering_outlet_sends_when_it_is_flushed_and_keeps_the_order(tmp_pat
     inlet.close()
 
 
+def test_a_gathering_outlet_can_send_to_one_peer_before_the_others(tmp_path: Path) -> None:
+    first, second = FrameInlet(f"ipc://{tmp_path}/first"), FrameInlet(f"ipc://{tmp_path}/second")
+    outlet = GatheringOutlet()
+    for inlet in (first, second):
+        inlet.startup()
+        outlet.send_frames(inlet.address, (b"told",))
+    outlet.flush_to(second.address)
+    assert (first.receive(), second.receive()) == ([], [[b"told"]])
+    outlet.flush()
+    assert (first.receive(), second.receive()) == ([[b"told"]], [])
+    for owner in (first, second, outlet):
+        owner.close()
+
+
 def test_a_signal_ends_a_wait_at_once() -> None:
     poller, heard = Poller(), []
     before = signal.signal(signal.SIGUSR1, lambda number, _frame: heard.append(number))

@@ -42,6 +42,9 @@ class _EncodingOutlet:
         self._encoder.encode(message)
         self.said.append(message)
 
+    def flush_to(self, address: str) -> None:
+        """Nothing waits."""
+
     def forget(self, address: str) -> None:
         """Nothing is connected."""
 
