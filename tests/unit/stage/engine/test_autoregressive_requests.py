@@ -195,9 +195,13 @@ def test_a_model_that_forgets_an_output_or_does_not_end_fails_its_requests(monke
     monkeypatch.setattr(served.model, "accept", lambda batch: [StageOutput()])
     served.add("r1", [1, 2], SamplingParams(max_tokens=1, temperature=0.0))
     served.run()
+    monkeypatch.setattr(served.model, "accept", lambda batch: None)
+    served.add("r2", [1, 2])
+    served.run()
     messages = [end.message for end in served.ends.values() if isinstance(end, AntiphonError)]
     assert "made 0 outputs for 1 requests" in messages[0]
     assert "r1: the model goes on after finish_reason=length" in messages[1]
+    assert "made a NoneType for 1 requests" in messages[2]
 
 
 def test_what_can_never_fit_is_refused_at_once_or_when_it_outgrows_the_cache() -> None:
