@@ -10,6 +10,7 @@ Does not know: transports, HTTP frameworks, models.
     |  |- ForbiddenError                           403
     |  |- RequestTooLargeError                     413
     |  |- RequestTimeoutError                      408
+    |  |- UpgradeRequiredError                     426
     |  |- UnsupportedModalityError                 400
     |  |- UnsupportedOptionError                   400
     |  |- UnknownModelError                        404
@@ -84,6 +85,13 @@ class RequestTimeoutError(RequestError):
 
     http_status = 408
     default_code = "request_timeout"
+
+
+class UpgradeRequiredError(RequestError):
+    """The path is a WebSocket's, and the request asks for none."""
+
+    http_status = 426
+    default_code = "upgrade_required"
 
 
 class UnsupportedModalityError(RequestError):

@@ -279,7 +279,7 @@ FORMS = (
         "timestamp_granularities[]",
         **{"timestamp_granularities[]": "word"},
     ),
-    form("unknown granularity", "timestamp_granularities[][0]", **{"timestamp_granularities[]": "syllable"}),
+    form("unknown granularity", "timestamp_granularities[]", **{"timestamp_granularities[]": "syllable"}),
     form("subtitles that are streamed", "stream", response_format="srt", stream="true"),
     Bad(
         "translation: no file",

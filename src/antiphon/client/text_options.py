@@ -36,7 +36,9 @@ class TextOptions:
     def check(self, chat: ChatInput) -> None:
         """Raise for the first option that is asked for and not honoured."""
         if chat.json_schema and chat.sampling.ignore_eos:
-            raise InvalidRequestError("`ignore_eos`: an answer in JSON ends where the JSON does", param="ignore_eos")
+            raise InvalidRequestError(
+                "`ignore_eos`: an answer in JSON ends where the JSON does; leave out one of the two", param="ignore_eos"
+            )
         for option, param in _asked(chat):
             if option not in self._honoured:
                 honoured = ", ".join(sorted(self._honoured)) or "none of its kind"

@@ -23,6 +23,7 @@ from antiphon.server.http_errors import on_http_exception, on_validation_error
 from antiphon.server.limits import BodyLimit
 from antiphon.server.metrics import HttpMetrics, metrics_router
 from antiphon.server.models import ModelCatalogue, models_router
+from antiphon.server.no_socket import no_socket_router
 from antiphon.server.openapi import DescribedApp
 from antiphon.server.origin_gate import OriginGate
 from antiphon.server.outcomes import OutcomeLog
@@ -69,6 +70,7 @@ def create_app(client: EngineClient, settings: ServerSettings, drain: Drain) -> 
         exception_handlers={RequestValidationError: on_validation_error, HTTPException: on_http_exception},
     )
     routers = (
+        no_socket_router(),
         speech_router(context),
         speech_stream_router(context, drain),
         chat_router(context),

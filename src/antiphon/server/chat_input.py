@@ -24,9 +24,9 @@ from antiphon.server.media_decode import VideoLimits, decode_picture, decode_vid
 _Field = TypeVar("_Field", InputAudio, DataUrl)
 _MODALITY = {"input_audio": Modality.AUDIO, "image_url": Modality.IMAGE, "video_url": Modality.VIDEO}
 _NOT_TAKEN = {
-    Modality.AUDIO: "this pipeline does not hear sound",
-    Modality.IMAGE: "this pipeline does not see pictures",
-    Modality.VIDEO: "this pipeline does not see videos",
+    Modality.AUDIO: "this pipeline does not hear sound; send text",
+    Modality.IMAGE: "this pipeline does not see pictures; send text",
+    Modality.VIDEO: "this pipeline does not see videos; send text",
 }
 
 

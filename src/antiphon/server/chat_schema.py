@@ -32,7 +32,7 @@ def _format_name(value: object) -> object:
 def _not_served(value: object) -> object:
     """A value that asks for nothing is taken."""
     if value:
-        raise ValueError("this server does not do that, and would answer otherwise than asked; leave it out")
+        raise ValueError("this server cannot do what it asks for; leave it out")
     return value
 
 

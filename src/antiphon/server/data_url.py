@@ -16,7 +16,8 @@ def base64_bytes(text: str, param: str = "") -> bytes:
         return base64.b64decode(text, validate=True)
     except ValueError as error:  # binascii.Error, or characters that are not ASCII
         what = f"`{param}` is not base64" if param else "not base64"
-        raise InvalidRequestError(f"{what}: {error}", param=param, code="invalid_base64") from None
+        told = f"{what} ({error}); send the file itself in base64"
+        raise InvalidRequestError(told, param=param, code="invalid_base64") from None
 
 
 def data_url_bytes(url: str) -> bytes:

@@ -14,9 +14,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from antiphon.errors import AntiphonError, InvalidRequestError, OverloadedError, UnauthorizedError
+from antiphon.errors import AntiphonError, InvalidRequestError, OverloadedError, UnauthorizedError, UpgradeRequiredError
+from antiphon.server.wrong_value import wrong_value
 
-_MAX_SHOWN_CHARS = 80
 _INSTEAD = {
     "/v1/responses": "send the conversation to POST /v1/chat/completions",
     "/v1/completions": "send the prompt as a message to POST /v1/chat/completions",
@@ -45,6 +45,8 @@ def error_response(error: AntiphonError) -> Response:
     headers = {}
     if isinstance(error, UnauthorizedError):
         headers["WWW-Authenticate"] = 'Bearer realm="antiphon"'
+    if isinstance(error, UpgradeRequiredError):
+        headers["Upgrade"] = "websocket"
     if isinstance(error, OverloadedError):
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
     return json_response(envelope(error), status=error.http_status, headers=headers)
@@ -68,7 +70,8 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
         case 404:
             return no_such_route(request.url.path)
         case 405:
-            message = f"{request.url.path} does not take {request.method}; GET /docs lists the routes"
+            allowed = (error.headers or {}).get("Allow", "another method")
+            message = f"{request.url.path} does not take {request.method}; use {allowed} (GET /docs lists the routes)"
         case 400 if "json" in request.headers.get("content-type", ""):  # FastAPI does not say what is wrong with it
             return error_response(
                 InvalidRequestError(
@@ -76,8 +79,10 @@ async def on_http_exception(request: Request, error: Exception) -> Response:
                     code="invalid_json",
                 )
             )
+        case 400:
+            message = f"the form cannot be read ({error.detail.rstrip('.')}); send multipart/form-data as it is defined"
         case _:
-            message = str(error.detail)
+            message = error.detail
     content = _envelope(message, "invalid_request_error", _HTTP_CODES.get(error.status_code, "invalid_request"))
     return json_response(content, status=error.status_code, headers=dict(error.headers or {}))
 
@@ -104,26 +109,17 @@ def invalid_request(problems: Sequence[dict[str, Any]]) -> InvalidRequestError:
         )
     if first["type"] == "missing":
         return InvalidRequestError(f"`{param}` is required", param=param, code="missing_field")
-    reason = str(context["error"]) if first["type"] == "value_error" else _lower_first(first["msg"])
-    return InvalidRequestError(f"`{param}`: {reason}{_shown(first['input'])}", param=param)
+    return InvalidRequestError(wrong_value(param, first), param=param)
 
 
 def _field_path(location: Sequence[str | int]) -> str:
     path = ""
     for part in location:
-        path += f"[{part}]" if isinstance(part, int) else f".{part}"
+        if isinstance(part, str):
+            path += f".{part}"
+        elif not path.endswith("[]"):  # that is how OpenAI spells a form's list
+            path += f"[{part}]"
     return path.removeprefix(".")
-
-
-def _shown(value: object) -> str:
-    """The refused value if it is a short plain one."""
-    if not isinstance(value, str | int | float) or len(repr(value)) > _MAX_SHOWN_CHARS:
-        return ""
-    return f", got {value!r}"
-
-
-def _lower_first(sentence: str) -> str:
-    return sentence[:1].lower() + sentence[1:]
 
 
 def _envelope(message: str, kind: str, code: str, param: str = "") -> dict[str, dict[str, str | None]]:

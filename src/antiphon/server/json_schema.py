@@ -6,6 +6,7 @@ Does not know: grammars, engines. A keyword that would be dropped is refused: th
 
 import re
 from collections.abc import Callable, Iterator
+from math import prod
 
 from antiphon.errors import InvalidRequestError
 
@@ -33,6 +34,9 @@ _PATTERN = re.compile(
     r"\^(?:[^\\(){}\[\]^$]|\[\^?[^\\\[\]]+\]|\((?!\?)|\)|\{\d{1,3}(?:,\d{0,3})?\})*\$",
 )
 """What llama.cpp makes a grammar of; for other patterns it takes any string."""
+_GROUP_REPETITION = re.compile(r"\)\{(\d+)(?:,(\d*))?\}")
+_MAX_GROUP_REPETITIONS = 16
+"""Of groups in groups, in all: (a?){99} takes llama.cpp minutes for each token, and every other chat waits."""
 _MAX_LENGTH = 1000
 _MAX_INTEGER = 2**53
 _MAX_GROUPS = 16
@@ -46,7 +50,7 @@ def check_schema(schema: dict[str, object], param: str) -> None:
 
 def _check(schema: object, where: str, depth: int) -> None:
     if not isinstance(schema, dict):
-        raise _refused(where, "expected a schema, which is an object")
+        raise _refused(where, "it must be a schema, which is an object")
     if depth > _MAX_DEPTH:
         raise _refused(where, f"schemas are nested at most {_MAX_DEPTH} deep")
     for keyword, value in schema.items():
@@ -65,24 +69,24 @@ def _problem(schema: dict[str, object], keyword: str, value: object) -> str:
         is_fit, expected = _VALUES[keyword]
         return "" if is_fit(value) else expected
     if keyword == "required":
-        return "" if _are_properties(value, schema) else "a list of names that `properties` describes"
+        return "" if _are_properties(value, schema) else "it must be a list of names that `properties` describes"
     if keyword in _MAPS:
-        return "" if isinstance(value, dict) else "expected an object"
+        return "" if isinstance(value, dict) else "it must be an object"
     if keyword in _LISTS:
-        return "" if isinstance(value, list) and value else "expected a list of schemas"
-    return "" if keyword in _SINGLE | _NOTES else "an answer cannot be held to this keyword"
+        return "" if isinstance(value, list) and value else "it must be a list of schemas"
+    return "" if keyword in _SINGLE | _NOTES else "no answer can be held to this keyword; leave it out"
 
 
 def _problem_of_bound(schema: dict[str, object], keyword: str, value: object) -> str:
     is_length = keyword.endswith(("Length", "Items"))
     if not is_length and schema.get("type") != "integer":
-        return "only integers can be held to a bound"
+        return "only integers can be held to a bound; leave it out, or say `type: integer`"
     least, most = (0, _MAX_LENGTH) if is_length else (-_MAX_INTEGER, _MAX_INTEGER)
     if type(value) is not int or not least <= value <= most:
-        return f"expected a whole number from {least} to {most}"
+        return f"it must be a whole number from {least} to {most}"
     least_bound = schema.get(_BOUNDS[keyword])
     if isinstance(least_bound, int) and least_bound > value:
-        return f"it is below `{_BOUNDS[keyword]}`"
+        return f"it must not be below `{_BOUNDS[keyword]}`"
     return ""
 
 
@@ -92,21 +96,37 @@ def _is_type(value: object) -> bool:
 
 
 def _is_pattern(value: object) -> bool:
-    return isinstance(value, str) and value.count("(") <= _MAX_GROUPS and _PATTERN.fullmatch(value) is not None
+    if not isinstance(value, str) or value.count("(") > _MAX_GROUPS or _PATTERN.fullmatch(value) is None:
+        return False
+    counts = (max(int(least), int(most or 0)) for least, most in _GROUP_REPETITION.findall(value))
+    return prod(counts) <= _MAX_GROUP_REPETITIONS and _is_regular(value)
+
+
+def _is_regular(pattern: str) -> bool:
+    """llama.cpp takes all memory for a{3,2}, and fails in mid-answer for [z-a]."""
+    try:
+        re.compile(pattern)
+    except re.error:
+        return False
+    return True
 
 
 _VALUES: dict[str, tuple[Callable[[object], bool], str]] = {
-    "type": (_is_type, f"expected one of {', '.join(sorted(_TYPES))}, or a list of them"),
-    "enum": (lambda value: isinstance(value, list) and bool(value), "expected a list of values"),
+    "type": (_is_type, f"it must be one of {', '.join(sorted(_TYPES))}, or a list of them"),
+    "enum": (lambda value: isinstance(value, list) and bool(value), "it must be a list of values"),
     "const": (lambda value: True, ""),
-    "$ref": (lambda value: isinstance(value, str) and value.startswith("#/"), "expected a place in this schema: #/..."),
+    "$ref": (
+        lambda value: isinstance(value, str) and value.startswith("#/"),
+        "it must be a place in this schema: #/...",
+    ),
     "pattern": (
         _is_pattern,
-        "expected ^...$ of characters, [classes], (groups), | and repetitions, no backslash",
+        "it must be a valid ^...$ of characters, [classes], (groups), | and repetitions (of groups 16 in all), without "
+        "backslashes",
     ),
     "format": (
         lambda value: isinstance(value, str) and value in _FORMATS,
-        f"expected one of {', '.join(sorted(_FORMATS))}",
+        f"it must be one of {', '.join(sorted(_FORMATS))}",
     ),
 }
 """Keyword -> what its value must be, and how to say so."""

@@ -33,7 +33,7 @@ def _writable(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"the text has a lone surrogate at character {error.start}, which is no character") from None
+        raise ValueError(f"half a surrogate pair at {error.start} is no character; send valid Unicode") from None
     return text
 
 

@@ -51,7 +51,7 @@ class RequestToolCall(OpenAiBody):
 
 def _free_choice(value: object) -> object:
     if value == "required" or isinstance(value, dict):
-        raise ValueError("this server cannot make a model call a tool; use `auto` or `none`")
+        raise ValueError("no model here can be made to call a tool; it must be `auto` or `none`")
     return value
 
 

@@ -22,9 +22,8 @@ async def test_a_route_of_openais_that_is_not_here_says_what_to_use(http, path):
     assert "POST /v1/chat/completions" in error["message"]
 
 
-@pytest.mark.parametrize("path", ["/v1/realtime", "/v1/realtime/client_secrets"])
-async def test_plain_http_to_a_websocket_is_told_to_connect_one(http, path):
-    error = assert_envelope(await http.post(path, json={}), 404, "not_found")
+async def test_a_route_beside_a_websocket_is_told_to_connect_one(http):
+    error = assert_envelope(await http.post("/v1/realtime/client_secrets", json={}), 404, "not_found")
     assert "connect a WebSocket to /v1/realtime" in error["message"]
 
 

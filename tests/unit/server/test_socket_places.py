@@ -68,3 +68,12 @@ async def test_a_websocket_that_is_refused_in_front_of_the_routes_counts_as_its_
         page = (await http.get(f"http://{address}/metrics")).text
     for route in (STREAM, REALTIME, "unmatched"):
         assert f'{{method="WEBSOCKET",process="api-server/0",route="{route}",status="401"}} 1.0' in page
+
+
+@pytest.mark.parametrize("path", [STREAM, REALTIME])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_plain_http_on_the_path_of_a_websocket_is_told_what_is_meant(http, path, method):
+    answer = await http.request(method, path)
+    assert (answer.status_code, answer.headers["upgrade"]) == (426, "websocket")
+    error = answer.json()["error"]
+    assert error["code"] == "upgrade_required" and "ws://" in error["message"] and path in error["message"]

@@ -180,7 +180,7 @@ async def test_silence_is_an_empty_text(http, client):
         ({"timestamp_granularities[]": "word"}, "timestamp_granularities[]"),
         (
             {"timestamp_granularities[]": "letter", "response_format": "verbose_json"},
-            "timestamp_granularities[][0]",
+            "timestamp_granularities[]",
         ),
         ({"stream": "true", "response_format": "srt"}, "stream"),
         ({"include[]": "logprobs"}, "include[]"),

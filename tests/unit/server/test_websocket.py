@@ -163,7 +163,7 @@ async def test_events_go_back_and_forth_and_the_handshake_has_an_id():
         ('{"type": 7}', "type", "`type` is missing"),
         ('{"type": "shout"}', "type", "'shout'; it is one of say, flood, fail"),
         ('{"type": "say"}', "words", "`words` is required"),
-        ('{"type": "say", "words": 7}', "words", "valid string, got 7"),
+        ('{"type": "say", "words": 7}', "words", "`words` is 7; it must be a text"),
         ('{"type": "say", "words": "bad"}', "words", "a bad word"),
     ],
 )

@@ -57,14 +57,14 @@ class VoiceFrontend:
     def _speech(self, speech: SpeechInput) -> EntryPayload:
         self._check_text(speech.text, "input")
         if not any(char.isalnum() for char in speech.text):
-            raise InvalidRequestError("input has nothing to speak: no letter and no digit", param="input")
+            raise InvalidRequestError("`input` has no letter and no digit to speak; send words", param="input")
         spoken = _speech_params(speech.voice, speech.speed, speech.seed)
         params = RequestParams(speech=msgspec.structs.replace(spoken, continues=speech.continues))
         return EntryPayload("speech", TEXT, AUDIO, params, {"text": _utf8(speech.text)}, {})
 
     def _chat(self, chat: ChatInput) -> EntryPayload:
         if not chat.messages:
-            raise InvalidRequestError("messages is empty; send at least one user message", param="messages")
+            raise InvalidRequestError("`messages` is empty; send at least one user message", param="messages")
         self._check_text("".join(message.text for message in chat.messages), "messages", allow_blank=True)
         for text in (*chat.sampling.stop, *(message.role for message in chat.messages)):
             _check_unicode(text, "stop" if text in chat.sampling.stop else "messages")
@@ -93,10 +93,15 @@ class VoiceFrontend:
     def _transcription(self, task: TranscriptionInput) -> EntryPayload:
         self._check_audio(task.audio, "file")
         if len(task.language) > _LANGUAGE_CHARS:
-            raise InvalidRequestError("language is a code such as 'en'", param="language")
+            raise InvalidRequestError(
+                f"`language` is a text of {len(task.language)} characters; it must be a code such as 'en'",
+                param="language",
+            )
         language = task.language.lower().replace("_", "-").partition("-")[0].strip()  # the listener knows no regions
         if len(task.prompt) > _PROMPT_CHARS:
-            raise InvalidRequestError(f"prompt is longer than {_PROMPT_CHARS} characters", param="prompt")
+            raise InvalidRequestError(
+                f"`prompt` has {len(task.prompt)} characters; it must have at most {_PROMPT_CHARS}", param="prompt"
+            )
         _check_unicode(task.language, "language")
         _check_unicode(task.prompt, "prompt")
         params = RequestParams(
@@ -108,11 +113,11 @@ class VoiceFrontend:
 
     def _check_text(self, text: str, param: str, *, allow_blank: bool = False) -> None:
         if not text.strip() and not allow_blank:
-            raise InvalidRequestError(f"{param} is empty or blank; send some text", param=param)
+            raise InvalidRequestError(f"`{param}` is empty or blank; send some text", param=param)
         if len(text) > self._limits.max_text_chars:
             raise InvalidRequestError(
-                f"{param} has {len(text)} characters; at most {self._limits.max_text_chars} are allowed "
-                "(server.max_text_chars): send it in parts",
+                f"`{param}` has {len(text)} characters; it must have at most {self._limits.max_text_chars} "
+                "(server.max_text_chars); send it in parts",
                 param=param,
                 code="string_above_max_length",
             )
@@ -125,7 +130,9 @@ class VoiceFrontend:
                 self._check_audio(part.samples, "messages")
                 sounds.append(part.samples)
             elif not isinstance(part, str):
-                raise UnsupportedModalityError("this pipeline sees neither pictures nor videos", param="messages")
+                raise UnsupportedModalityError(
+                    "this pipeline sees neither pictures nor videos; send text or sound", param="messages"
+                )
         if not sounds:
             return None
         sound = np.concatenate(sounds)
@@ -139,7 +146,9 @@ class VoiceFrontend:
                 f"the audio must be mono, [samples], and is {shape}", param=param, code="invalid_audio"
             )
         if len(audio) < _MIN_AUDIO_SAMPLES:
-            raise InvalidRequestError("the audio is shorter than 20 ms", param=param, code="invalid_audio")
+            raise InvalidRequestError(
+                "the audio is shorter than 20 ms; send more of it", param=param, code="invalid_audio"
+            )
         if len(audio) > self._limits.max_audio_s * LISTENER_RATE:
             raise RequestTooLargeError(
                 f"the audio lasts {len(audio) / LISTENER_RATE:.0f} s; at most {self._limits.max_audio_s:g} s are "
@@ -153,13 +162,13 @@ def _check_unicode(text: str, param: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise InvalidRequestError(f"{param} is not valid Unicode: it has half a surrogate pair", param=param) from error
+        raise InvalidRequestError(f"`{param}` has half a surrogate pair; send valid Unicode", param=param) from error
 
 
 def _speech_params(voice: str, speed: float, seed: int | None) -> SpeechParams:
     least, most = _SPEEDS
     if not least <= speed <= most:
-        raise InvalidRequestError(f"speed is {speed:g}; it must be from {least:g} to {most:g}", param="speed")
+        raise InvalidRequestError(f"`speed` is {speed:g}; it must be from {least:g} to {most:g}", param="speed")
     return SpeechParams(voice=voice or VOICES[0], speed=speed, seed=seed)
 
 

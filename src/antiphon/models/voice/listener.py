@@ -51,7 +51,10 @@ class Listener:
         """An empty state."""
         language = request.params.transcription.language
         if language and language not in self._model.supported_languages:
-            raise InvalidRequestError(f"language {language!r} is not one that the listener knows", param="language")
+            raise InvalidRequestError(
+                f"`language` is {language!r}, which the listener does not know; send another code, or none",
+                param="language",
+            )
         return ListenerState()
 
     def has_pending(self, state: ListenerState) -> bool:

@@ -59,7 +59,7 @@ class Talker:
         ids = self._acoustic.phoneme_ids(state.clauses.popleft()) if state.clauses else []
         if not ids:
             if finished and not state.num_tokens and slot.request.task == "speech":
-                raise InvalidRequestError("input has nothing to speak: this voice reads English", param="input")
+                raise InvalidRequestError("`input` has nothing that this voice can speak; send English", param="input")
             return StageOutput(finished=True) if finished else NOTHING
         params, sentence_end = self._acoustic.frames(ids, slot.request.params.speech.speed)
         state.num_tokens += sum(map(len, ids))

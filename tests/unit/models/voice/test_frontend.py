@@ -70,10 +70,10 @@ def test_who_asks_for_no_voice_gets_the_first(voice: str) -> None:
         (SpeechInput(""), "input", "empty or blank"),
         (SpeechInput(" \n\t"), "input", "empty or blank"),
         (SpeechInput("?!… —"), "input", "no letter and no digit"),
-        (SpeechInput("x" * 21), "input", "21 characters; at most 20 are allowed (server.max_text_chars)"),
+        (SpeechInput("x" * 21), "input", "21 characters; it must have at most 20 (server.max_text_chars)"),
         (SpeechInput("hi", speed=0.2499), "speed", "from 0.25 to 4"),
         (SpeechInput("hi", speed=4.001), "speed", "from 0.25 to 4"),
-        (SpeechInput("hi", speed=float("nan")), "speed", "speed is nan"),
+        (SpeechInput("hi", speed=float("nan")), "speed", "`speed` is nan"),
     ],
 )
 def test_a_speech_that_cannot_be_spoken_is_refused(speech: SpeechInput, param: str, message: str) -> None:
@@ -158,7 +158,7 @@ def test_what_is_to_be_seen_is_refused_as_a_modality(part: Picture | Video) -> N
 @pytest.mark.parametrize(
     ("conversation", "param", "message"),
     [
-        (chat(), "messages", "messages is empty"),
+        (chat(), "messages", "`messages` is empty"),
         (chat(user("")), "messages", "empty or blank"),
         (chat(user(" "), ChatMessage("assistant", "\n")), "messages", "empty or blank"),
         (chat(user("x" * 15), user("y" * 6)), "messages", "21 characters"),

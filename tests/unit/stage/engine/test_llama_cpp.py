@@ -186,6 +186,7 @@ def test_an_answer_in_json_fits_its_schema_and_a_schema_that_is_none_is_the_clie
     assert set(json.loads(served.texts["req-json"])["colours"]) <= {"red", "blue"}
     error = served.ends["req-bad"]
     assert isinstance(error, InvalidRequestError) and error.param == "response_format"
+    assert error.message.startswith("`response_format`: no grammar can be made of this JSON Schema (")
     assert served.answer("req-after-json", SKY, GREEDY)[0]
 
 
