@@ -4,6 +4,7 @@ In: items as clients create them or responses speak them. Out: the items as Open
 Does not know: events, models, who may say what when.
 """
 
+import math
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -56,7 +57,7 @@ class Spoken:
 
     def truncate(self, end_ms: int) -> None:
         """Keep the words of the first `end_ms`, by their share of the sound, up to the last whole word."""
-        if end_ms > self.num_ms:
+        if end_ms > math.ceil(self.num_ms):  # a client counts whole ones
             raise InvalidRequestError(
                 f"`audio_end_ms` is {end_ms}; this item has {self.num_ms:.0f} ms of audio", param="audio_end_ms"
             )
@@ -96,6 +97,10 @@ class Item:
     def heard(self) -> Iterator[Heard]:
         """Its spoken parts."""
         return (part for part in self.parts if isinstance(part, Heard))
+
+    def num_chars(self) -> int:
+        """Of its words, as far as they are known."""
+        return sum(len(part) for part in map(_chat_part, self.parts) if isinstance(part, str))
 
     def size_bytes(self) -> int:
         """What it takes to keep it."""

@@ -34,7 +34,10 @@ def realtime_router(context: ServerContext, drain: Drain) -> APIRouter:
         context.catalogue.check(model)
         network = await asyncio.to_thread(load_vad)
         abilities = Abilities.of(
-            context.client.pipeline, detects_turns=network is not None, languages=context.catalogue.heard_languages
+            context.client.pipeline,
+            detects_turns=network is not None,
+            languages=context.catalogue.heard_languages,
+            max_text_chars=context.settings.max_text_chars,
         )
         ears = Ears(None if network is None else SileroVad(network), context.settings.realtime_max_turn_s)
         session = Session(SessionConfig.default(model, abilities), abilities, ears, _dialect(websocket))

@@ -196,6 +196,7 @@ class Session:
 
     def _create_item(self, event: CreateItem) -> None:
         item = item_of(event.item, "item", self._config.input_format)
+        self._abilities.check_text(item.num_chars(), "item.content")
         self._check_can_hear(item)
         self._add(item, event.previous_item_id)
         self._write_down(item)
@@ -283,6 +284,7 @@ class Session:
             where = f"response.input[{index}]"
             if isinstance(given, ItemBody):
                 items.append(item_of(given, where, self._config.input_format))
+                self._abilities.check_text(items[-1].num_chars(), f"{where}.content")
                 self._check_can_hear(items[-1], items[:-1])
             else:
                 items.append(self._conversation.get(given.id, f"{where}.id"))

@@ -39,9 +39,17 @@ class Abilities:
     detects_turns: bool
     voices: tuple[VoiceSpec, ...]
     languages: tuple[str, ...] = ()
+    max_text_chars: int = 20_000
 
     @classmethod
-    def of(cls, pipeline: PipelineSpec, *, detects_turns: bool, languages: tuple[str, ...] = ()) -> "Abilities":
+    def of(
+        cls,
+        pipeline: PipelineSpec,
+        *,
+        detects_turns: bool,
+        languages: tuple[str, ...] = (),
+        max_text_chars: int = 20_000,
+    ) -> "Abilities":
         """UnsupportedModalityError for a pipeline without a chat."""
         tasks = {task.name: task for task in pipeline.tasks}
         if "chat" not in tasks:
@@ -57,7 +65,18 @@ class Abilities:
             detects_turns=detects_turns,
             voices=pipeline.voices,
             languages=languages,
+            max_text_chars=max_text_chars,
         )
+
+    def check_text(self, num_chars: int, param: str) -> None:
+        """InvalidRequestError for more text than a request may have: every answer would fail at it."""
+        if num_chars > self.max_text_chars:
+            raise InvalidRequestError(
+                f"`{param}` has {num_chars} characters; at most {self.max_text_chars} are allowed "
+                "(server.max_text_chars)",
+                param=param,
+                code="string_above_max_length",
+            )
 
 
 @dataclass(frozen=True)
@@ -102,6 +121,7 @@ class SessionConfig:
         output = patch.output
         if patch.tools:
             raise InvalidRequestError(f"`{where}.tools`: no tools are called here; send none", param=f"{where}.tools")
+        abilities.check_text(len(patch.instructions or ""), f"{where}.instructions")
         if "audio" in (patch.output_modalities or ()) and not abilities.speaks:
             param = f"{where}.output_modalities"
             raise UnsupportedModalityError(f"`{param}`: this pipeline does not speak", param=param)

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from antiphon.errors import AntiphonError, InvalidRequestError, OverloadedError, StageError
-from antiphon.messages.client import OutputEnd, TextDelta, Usage
+from antiphon.messages.client import AudioChunk, OutputEnd, TextDelta, Usage
 from antiphon.messages.tasks import ChatMessage, Sound
 from antiphon.server.realtime.dialect import Dialect
 from antiphon.server.realtime.effects import Generate, Stop, WriteDown
@@ -210,6 +210,19 @@ def test_what_cannot_be_truncated_is_refused(fields, param):
     assert refused.value.param == param
 
 
+def test_a_client_may_round_the_whole_length_up():
+    talking = Talking()
+    talking.send("conversation.item.create", item=written("user", "Hi."))
+    talking.send("response.create")
+    response_id = talking.generate().response_id
+    talking.session.on_output(response_id, TextDelta("Bye."))
+    talking.session.on_output(response_id, AudioChunk(bytes(2 * 2_401), 24_000))  # 100.04 ms
+    talking.finish()
+    item_id = talking.said("response.output_item.done")[-1]["item"]["id"]
+    (told,) = talking.send("conversation.item.truncate", item_id=item_id, content_index=0, audio_end_ms=101)
+    assert told["type"] == "conversation.item.truncated"
+
+
 def test_an_item_that_is_being_spoken_is_truncated_only_after_its_response_was_cancelled():
     talking = Talking()
     talking.send("conversation.item.create", item=written("user", "Hi."))
@@ -286,6 +299,10 @@ CODES = {
         ("response.create", {"response": {"input": [{"type": "item_reference", "id": "x"}]}}, "response.input[0].id"),
         ("session.update", {"session": {"tools": [{"type": "function", "name": "f"}]}}, "session.tools"),
         ("session.update", {"session": {"audio": {"output": {"voice": "zoe"}}}}, "session.audio.output.voice"),
+        ("conversation.item.create", {"item": written("user", "a" * 20_001)}, "item.content"),
+        ("response.create", {"response": {"input": [written("user", "a" * 20_001)]}}, "response.input[0].content"),
+        ("response.create", {"response": {"instructions": "a" * 20_001}}, "response.instructions"),
+        ("session.update", {"session": {"instructions": "a" * 20_001}}, "session.instructions"),
         (
             "session.update",
             {"session": {"audio": {"input": {"transcription": {"language": "xx"}}}}},
