@@ -91,7 +91,7 @@ def expected(thinker: LoadedOnce) -> tuple[str, ...]:
 
 
 def engine_of(thinker: LoadedOnce, spec: StageSpec) -> AutoregressiveEngine:
-    engine = AutoregressiveEngine(thinker, ModelContext("cpu", 2, "", ""), spec)
+    engine = AutoregressiveEngine(thinker, ModelContext("cpu", 1, "", ""), spec)
     engine.startup()
     return engine
 
