@@ -43,7 +43,7 @@ def wrong_value(field: str, problem: Mapping[str, Any]) -> str:
     kind, value, context = problem["type"], problem["input"], problem.get("ctx", {})
     what = f"`{field}` is {_described(value)}"
     if kind in _MUST_BE:
-        return f"{what}; it must be {_MUST_BE[kind].format(**context)}"
+        return f"{what}; it must be {_MUST_BE[kind].format(**_plain(context))}"
     if kind in _LENGTHS:
         unit = "characters" if isinstance(value, str) else "items"
         return f"`{field}` has {len(value)} {unit}; it must have {_LENGTHS[kind].format(**context)}"
@@ -51,6 +51,14 @@ def wrong_value(field: str, problem: Mapping[str, Any]) -> str:
         reason = str(context["error"])
         return f"{what}; it must be a file" if reason.startswith(_NO_FILE) else f"{what}; {reason}"
     return f"{what}: {str(problem['msg'])[:1].lower()}{problem['msg'][1:]}"
+
+
+def _plain(context: Mapping[str, Any]) -> dict[str, Any]:
+    """4 for 4.0."""
+    return {
+        name: int(value) if isinstance(value, float) and value.is_integer() else value
+        for name, value in context.items()
+    }
 
 
 def _described(value: object) -> str:
