@@ -197,8 +197,9 @@ class EngineClient:
         check_size(payload.params)
         self.pipeline.route(payload.task, payload.inputs, payload.outputs)
         request_id = request_id or new_request_id()
-        if max(len(request_id), len(client)) > _MAX_NAME_CHARS:
-            raise InvalidRequestError(f"a request id, or a client's name, may have {_MAX_NAME_CHARS} characters")
+        if max(len(request_id), len(client)) > _MAX_NAME_CHARS or not (request_id + client).isprintable():
+            told = f"a request id, or a client's name, is at most {_MAX_NAME_CHARS} characters, all of them printable"
+            raise InvalidRequestError(told, param="request_id")
         if request_id in self._open:
             raise InvalidRequestError(f"request id {request_id} is in use; wait until it ends or give another")
         loop = asyncio.get_running_loop()

@@ -455,7 +455,7 @@ async def test_what_is_counted_of_a_thousand_replicas_reaches_the_orchestrator_a
 
 async def test_a_name_that_no_control_message_has_room_for_is_refused(stage) -> None:
     for given in ({"request_id": "r" * 70_000}, {"client": "c" * 70_000}):
-        with pytest.raises(InvalidRequestError, match="may have 1000 characters"):
+        with pytest.raises(InvalidRequestError, match="at most 1000 characters"):
             await stage.client.submit(HELLO, **given)
     await stage.holds_nothing()
 
@@ -613,4 +613,11 @@ async def test_outputs_count_as_waiting_until_they_are_taken_also_when_their_req
 async def test_an_unknown_voice_is_refused_before_anything_is_sent(stage) -> None:
     with pytest.raises(InvalidRequestError, match="there is no voice 'nobody'"):
         await stage.client.submit(SpeechInput("hello", voice="nobody"))
+    assert stage.client.num_open == 0
+
+
+@pytest.mark.parametrize("request_id", ["two\nlines", "\ud800", "nul\x00"])
+async def test_an_id_that_no_log_line_can_hold_is_refused_before_anything_is_sent(stage, request_id) -> None:
+    with pytest.raises(InvalidRequestError, match="printable"):
+        await stage.client.submit(HELLO, request_id=request_id)
     assert stage.client.num_open == 0
