@@ -9,7 +9,14 @@ from tests.process.conftest import Server, start_server
 
 pytest.importorskip("transformers")
 
-SERVED = {"hf-text": ("hf-text",), "voice": ("voice", "--set", "stages.thinker.engine=autoregressive")}
+ONE_THREAD = (
+    "--set",
+    "stages.thinker.threads=1",
+)  # two that wait for one another by spinning are slower on a busy machine
+SERVED = {
+    "hf-text": ("hf-text", *ONE_THREAD),
+    "voice": ("voice", "--set", "stages.thinker.engine=autoregressive", *ONE_THREAD),
+}
 QUESTION = [{"role": "user", "content": "Name three fruits."}]
 CALM = {"temperature": 0, "max_tokens": 8}
 
