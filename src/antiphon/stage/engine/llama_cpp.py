@@ -195,13 +195,13 @@ class LlamaCppEngine:
         )
 
     def close(self) -> None:
-        """Stop the workers and free the model."""
+        """Stop the workers, which takes as long as a batch of a prompt; only then can the model be freed."""
         for job in self._jobs.values():
             job.is_cancelled = True
         for _ in self._workers:
             self._queue.put(None)
         for worker in self._workers:
-            worker.join(timeout=1.0)
+            worker.join()
         del self._server
 
     def _collect(self, job: _Job) -> list[StepResult]:

@@ -22,6 +22,7 @@ from antiphon.messages.interstage import ChunkForm, ChunkHeader, TensorSpec
 from antiphon.messages.params import RequestParams, SamplingParams
 from antiphon.models.voice.thinker import Thinker
 from antiphon.models.voice.weights import smollm2_gguf
+from antiphon.stage.engine import llama_cpp
 from antiphon.stage.engine.generation_model import ModelContext
 from antiphon.stage.engine.llama_cpp import LlamaCppEngine
 from antiphon.stage.request import EdgeInput, StageOutput, StageRequest
@@ -308,3 +309,18 @@ def test_the_socket_of_a_killed_process_does_not_stop_its_successor() -> None:
         text, _ = Served(engine, Path(name)).answer("req-successor", SKY, GREEDY)
         engine.close()
     assert text
+
+
+def test_the_model_is_freed_when_no_worker_is_in_it_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """llama.cpp looks at what it was told only between batches; freed in the middle of one, it ended the process."""
+    monkeypatch.setattr(llama_cpp, "_BATCH_TOKENS", 1024)
+    with tempfile.TemporaryDirectory(prefix="ap-") as name:
+        engine = LlamaCppEngine(SmallThinker(), ModelContext("cpu", 1, "", f"{name}/thinker.0"), max_num_seqs=1)
+        engine.startup()
+        request = request_of("req-reads", "blue " * 400, GREEDY)
+        engine.add(request)
+        deadline_s = time.monotonic() + TIMEOUT_S
+        while not request.timeline.first_step_s and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+        engine.close()
+        assert [worker.is_alive() for worker in engine._workers] == [False]
