@@ -29,13 +29,9 @@ def directory() -> Iterator[RunDirectory]:
     directory.remove()
 
 
-def left() -> tuple[dict[str, str], set[str]]:
-    return open_descriptors(), set(os.listdir("/dev/shm"))
-
-
 def num_failures(start: Callable[[], object], num_files: Callable[[], int]) -> int:
     """Try `start` with no descriptor, with one, ..., until it succeeds. Gives how often it failed, leaving nothing."""
-    before, files_before = left(), num_files()
+    before, files_before = open_descriptors(), num_files()
     for count in itertools.count():
         try:
             with only_more_descriptors(count):
@@ -44,7 +40,7 @@ def num_failures(start: Callable[[], object], num_files: Callable[[], int]) -> i
         except (OSError, ConfigError) as error:
             cause = error.__cause__ if isinstance(error, ConfigError) else error
             is_expected = isinstance(cause, OSError) and cause.errno == errno.EMFILE
-        assert is_expected and (left(), num_files()) == (before, files_before), f"with {count} descriptors"
+        assert is_expected and (open_descriptors(), num_files()) == (before, files_before), f"with {count} descriptors"
     raise AssertionError
 
 
@@ -58,10 +54,10 @@ def test_an_inlet_that_cannot_listen_leaves_nothing(directory: RunDirectory) -> 
 
 
 def test_an_inlet_in_a_directory_that_is_gone_leaves_nothing(tmp_path: Path) -> None:
-    inlet, before = FrameInlet(f"ipc://{tmp_path}/gone/talker.sock"), left()
+    inlet, before = FrameInlet(f"ipc://{tmp_path}/gone/talker.sock"), open_descriptors()
     with pytest.raises(FileNotFoundError):
         inlet.startup()
-    assert left() == before
+    assert open_descriptors() == before
 
 
 def test_a_connector_that_cannot_start_leaves_nothing(directory: RunDirectory) -> None:
@@ -70,10 +66,10 @@ def test_a_connector_that_cannot_start_leaves_nothing(directory: RunDirectory) -
 
 
 def test_an_arena_that_is_too_large_for_the_machine_leaves_nothing(directory: RunDirectory) -> None:
-    connector, before = ShmConnector(directory.address("talker/0.chunks"), arena_bytes=1 << 60), left()
+    connector, before = ShmConnector(directory.address("talker/0.chunks"), arena_bytes=1 << 60), open_descriptors()
     with pytest.raises(OSError, match=r"too large|not allocate|Invalid"):
         connector.startup()
-    assert left() == before
+    assert open_descriptors() == before
 
 
 def test_a_run_directory_that_cannot_be_locked_is_not_left(tmp_path: Path) -> None:
@@ -126,10 +122,10 @@ def test_a_chunk_for_a_consumer_that_cannot_be_reached_fails_its_request_and_tha
 
 def test_a_process_that_cannot_be_watched_does_not_join(caplog: pytest.LogCaptureFixture) -> None:
     with closing(ProcessWatch()) as watch:
-        before = left()
+        before = open_descriptors()
         with only_more_descriptors(0):
             assert not watch.watch("talker/0", os.getpid())
-        assert left() == before and "talker/0 cannot be watched" in caplog.text
+        assert open_descriptors() == before and "talker/0 cannot be watched" in caplog.text
         assert watch.watch("talker/0", os.getpid())
 
 
@@ -149,7 +145,7 @@ def test_an_engine_client_that_cannot_start_leaves_nothing_and_can_start_later(d
     )
 
     async def run() -> int:
-        before = left()
+        before = open_descriptors()
         for count in itertools.count():
             try:
                 with only_more_descriptors(count):
@@ -157,10 +153,10 @@ def test_an_engine_client_that_cannot_start_leaves_nothing_and_can_start_later(d
                 break
             except OSError as error:
                 is_expected = error.errno == errno.EMFILE
-            assert is_expected and left() == before, f"with {count} descriptors"
+            assert is_expected and open_descriptors() == before, f"with {count} descriptors"
             assert not list(directory.path.glob("*.sock"))
         await client.close()
-        assert left() == before
+        assert open_descriptors() == before
         return count
 
     assert asyncio.run(run()) >= 7  # three lanes of a socket and an epoll each, and the arena
