@@ -7,7 +7,7 @@ Does not know: who failed, or which lane carries it.
 import msgspec
 
 from antiphon import errors
-from antiphon.errors import AntiphonError, OverloadedError, StageError
+from antiphon.errors import AntiphonError, OverloadedError, ReplicaDiedError, RequestError, StageError
 
 
 class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -21,27 +21,11 @@ class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 _KINDS = {
-    kind.__name__: kind
-    for kind in (
-        errors.RequestError,
-        errors.InvalidRequestError,
-        errors.UnauthorizedError,
-        errors.ForbiddenError,
-        errors.RequestTooLargeError,
-        errors.RequestTimeoutError,
-        errors.UnsupportedModalityError,
-        errors.UnsupportedOptionError,
-        errors.UnknownModelError,
-        errors.UnknownRequestError,
-        errors.RequestAbortedError,
-        errors.StageError,
-        errors.UndeclaredOutputError,
-        errors.ChunkGapError,
-        errors.HandoffTimeoutError,
-        errors.ReplicaDiedError,
-        errors.DeadlyRequestError,
-    )
+    name: kind
+    for name, kind in vars(errors).items()
+    if isinstance(kind, type) and issubclass(kind, (RequestError, StageError, ReplicaDiedError))
 }
+"""Every error that a request can end with; OverloadedError has one field more."""
 _MAX_MESSAGE_CHARS = 2_000
 _MAX_NAME_CHARS = 200
 
