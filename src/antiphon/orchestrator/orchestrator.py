@@ -126,7 +126,7 @@ class Orchestrator:
 
     @property
     def num_open(self) -> int:
-        """Requests that are bound and not released, or wait for admission or for a replica."""
+        """Requests that are bound and not released, or wait: for admission, a replica, or their turn after a death."""
         return len(self._requests) + self._num_waiting
 
     @property

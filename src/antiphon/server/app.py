@@ -40,8 +40,7 @@ def create_app(client: EngineClient, settings: ServerSettings, drain: Drain) -> 
     """The app over `client`, which must be started before the first request comes; `drain` ends its work.
 
     Layers, outermost first: Cors (headers), RequestEdge (id, one answer, counts), Preflight (204), KeyGate (401),
-    OriginGate (403), DrainGate (503), SocketGate (503),
-    AdmissionGate (503), BodyLimit (413, 408), the routes.
+    OriginGate (403), DrainGate (503), SocketGate (503), AdmissionGate (503), BodyLimit (413, 408), the routes.
     """
     origins = Origins(settings.deploy.cors_origins)
     places = SocketPlaces(settings.deploy.max_websockets)
