@@ -16,9 +16,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from antiphon.errors import AntiphonError, RequestAbortedError
 from antiphon.ids import RequestId, new_request_id
 from antiphon.server.drain import Drain
+from antiphon.server.event_schema import SOCKETS
 from antiphon.server.http_errors import error_response, internal_error
 from antiphon.server.metrics import HttpMetrics
-from antiphon.server.openapi import ANSWERS, SOCKETS
+from antiphon.server.openapi import ANSWERS
 from antiphon.server.request_clock import RequestClock
 from antiphon.server.socket_answer import SocketAnswer
 

@@ -20,6 +20,8 @@ _ROUTES: Mapping[str, tuple[str, Mapping[str, type[ClientEvent]]]] = {
     "/v1/realtime": ("Realtime", REALTIME_EVENTS),
     "/v1/audio/speech/stream": ("SpeechStream", SPEECH_STREAM_EVENTS),
 }
+SOCKETS = tuple(_ROUTES)
+"""The paths of all WebSockets."""
 
 
 def event_schemas() -> tuple[Json, Json]:

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from antiphon.errors import UpgradeRequiredError
-from antiphon.server.openapi import SOCKETS
+from antiphon.server.event_schema import SOCKETS
 
 
 def no_socket_router() -> APIRouter:

@@ -100,8 +100,6 @@ ANSWERS = {
 }
 
 
-SOCKETS = ("/v1/audio/speech/stream", "/v1/realtime")
-"""The routes that are WebSockets, which OpenAPI has no place for."""
 _UNKNOWN = Answer("See docs/http_api.md.")
 
 
