@@ -195,11 +195,16 @@ class Session:
         self._write_down(item)
 
     def _create_item(self, event: CreateItem) -> None:
-        item = item_of(event.item, "item", self._config.input_format)
-        self._abilities.check_text(item.num_chars(), "item.content")
-        self._check_can_hear(item)
+        item = self._item(event.item, "item")
         self._add(item, event.previous_item_id)
         self._write_down(item)
+
+    def _item(self, body: ItemBody, where: str, before: Sequence[Item] = ()) -> Item:
+        """As the client describes it at `where`; before: those that come with it."""
+        item = item_of(body, where, self._config.input_format)
+        self._abilities.check_text(item.num_chars(), f"{where}.content")
+        self._check_can_hear(item, before)
+        return item
 
     def _add(self, item: Item, previous_id: str | None = None) -> None:
         self._say_added(item, self._conversation.add(item, previous_id))
@@ -215,8 +220,7 @@ class Session:
     def _say_item_done(self, item: Item) -> None:
         self._say({"type": "conversation.item.done", "item": item.as_json()})
 
-    def _check_can_hear(self, item: Item, before: Sequence[Item] = ()) -> None:
-        """Also beside those that come with it."""
+    def _check_can_hear(self, item: Item, before: Sequence[Item]) -> None:
         sounds = [part.samples for part in item.heard() if part.samples is not None]
         if not sounds:
             return
@@ -279,13 +283,11 @@ class Session:
         """The items that `input` of a response gives or names; None: the conversation."""
         if patch.input is None:
             return None
-        items = []
+        items: list[Item] = []
         for index, given in enumerate(patch.input):
             where = f"response.input[{index}]"
             if isinstance(given, ItemBody):
-                items.append(item_of(given, where, self._config.input_format))
-                self._abilities.check_text(items[-1].num_chars(), f"{where}.content")
-                self._check_can_hear(items[-1], items[:-1])
+                items.append(self._item(given, where, items))
             else:
                 items.append(self._conversation.get(given.id, f"{where}.id"))
         return tuple(items)

@@ -38,17 +38,12 @@ class Abilities:
     hears_by_writing: bool
     detects_turns: bool
     voices: tuple[VoiceSpec, ...]
-    languages: tuple[str, ...] = ()
-    max_text_chars: int = 20_000
+    languages: tuple[str, ...]
+    max_text_chars: int
 
     @classmethod
     def of(
-        cls,
-        pipeline: PipelineSpec,
-        *,
-        detects_turns: bool,
-        languages: tuple[str, ...] = (),
-        max_text_chars: int = 20_000,
+        cls, pipeline: PipelineSpec, *, detects_turns: bool, languages: tuple[str, ...], max_text_chars: int
     ) -> "Abilities":
         """UnsupportedModalityError for a pipeline without a chat."""
         tasks = {task.name: task for task in pipeline.tasks}

@@ -24,6 +24,7 @@ ABLE = Abilities(
     detects_turns=True,
     voices=VOICES,
     languages=("en", "de"),
+    max_text_chars=20_000,
 )
 SPEECH_MS = 640
 END = OutputEnd("stop", Usage(7, 5))
