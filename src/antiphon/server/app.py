@@ -60,7 +60,7 @@ def create_app(client: EngineClient, settings: ServerSettings, drain: Drain) -> 
             Middleware(RequestEdge, metrics=metrics, drain=drain),
             *([Middleware(Preflight, origins=origins)] if origins else []),
             Middleware(KeyGate, keys=KeyRing(settings.api_key_digests)),
-            Middleware(OriginGate, deploy=settings.deploy, origins=origins),
+            Middleware(OriginGate, settings=settings.deploy, origins=origins),
             Middleware(DrainGate, drain=drain),
             Middleware(SocketGate, places=places),
             Middleware(AdmissionGate, callers=Callers(settings.deploy.trusted_proxies), admission=client.admission),

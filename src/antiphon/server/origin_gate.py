@@ -50,9 +50,9 @@ class HostNames:
 class OriginGate:
     """ASGI middleware, behind the keys: who has one may come from anywhere, since no foreign page knows it."""
 
-    def __init__(self, app: ASGIApp, *, deploy: ServerDeploy, origins: Origins) -> None:
+    def __init__(self, app: ASGIApp, *, settings: ServerDeploy, origins: Origins) -> None:
         self._app = app
-        self._names = HostNames(deploy.host, deploy.allowed_hosts)
+        self._names = HostNames(settings.host, settings.allowed_hosts)
         self._origins = origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
