@@ -19,7 +19,7 @@ from antiphon.transport.channel import LaneCounters, Outlet
 class StatisticsReporter:
     """Owns the clock of this replica's reports, and the queue times that they hold.
 
-    outputs: what the replica has put on its lanes.
+    outputs: what the replica has put on its lanes. address: where the reports go.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class StatisticsReporter:
         outputs: Callable[[], list[Counter]],
         lanes: dict[str, LaneCounters],
         outlet: Outlet,
-        orchestrator_address: str,
+        address: str,
     ) -> None:
         self._replica = replica
         self._engine = engine
@@ -39,7 +39,7 @@ class StatisticsReporter:
         self._queue_times = Distribution(DURATION_BUCKETS_S)
         self._lanes = lanes
         self._outlet = outlet
-        self._orchestrator_address = orchestrator_address
+        self._address = address
         self._since_s = time.monotonic()
         self._next_s = 0.0
 
@@ -53,7 +53,7 @@ class StatisticsReporter:
         if now_s >= self._next_s:
             self._next_s = now_s + STATS_INTERVAL_S
             for part in parts_of(self._replica, self._counters(num_bound)):
-                self._outlet.send(self._orchestrator_address, part)
+                self._outlet.send(self._address, part)
 
     def _counters(self, num_bound: int) -> tuple[Counter, ...]:
         label = (("replica", self._replica),)
