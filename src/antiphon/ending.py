@@ -26,11 +26,9 @@ def ending_of_other(pid: int, pidfd: int) -> str:
 
     pidfd: the same process, so that its number is not taken for that of a later one.
     """
-    try:
+    with suppress(OSError):
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         signal.pidfd_send_signal(pidfd, 0)  # ProcessLookupError if its parent has asked meanwhile
-    except OSError:
-        return "its process has ended"
-    if fields[_STATE] != "Z":
-        return "its process has ended"
-    return ending_of(os.waitstatus_to_exitcode(int(fields[_EXIT_CODE])))
+        if fields[_STATE] == "Z":
+            return ending_of(os.waitstatus_to_exitcode(int(fields[_EXIT_CODE])))
+    return "its process has ended"

@@ -78,7 +78,7 @@ class Places(NamedTuple):
     whole: tuple[_Place, ...]
 
 
-class Arrangement:
+class _Arrangement:
     """Owns the places of chunks of any number of rows: PER_ROW arrays first, then those of the whole request."""
 
     def __init__(self, per_row: tuple[_Field, ...], whole: tuple[_Field, ...]) -> None:
@@ -108,12 +108,12 @@ class Arrangement:
 
 
 @lru_cache(_MAX_ARRANGEMENTS)
-def _arrangement_of(tensors: tuple[TensorSpec, ...]) -> Arrangement:
+def _arrangement_of(tensors: tuple[TensorSpec, ...]) -> _Arrangement:
     """Requests differ in their forms, and hardly in their arrays. StageError: see layout_of."""
     if len({spec.key for spec in tensors}) != len(tensors):
         raise StageError("two arrays have the same key")
     per_row = tuple(_field(spec) for spec in tensors if spec.per_row)
-    return Arrangement(per_row, tuple(_field(spec) for spec in tensors if not spec.per_row))
+    return _Arrangement(per_row, tuple(_field(spec) for spec in tensors if not spec.per_row))
 
 
 class Layout:
@@ -174,10 +174,8 @@ class Layout:
             left -= _check_piece(header, arrangement.per_row, piece)
         if left > 0:
             raise chunk_error(header, f"{header.rows} rows are declared and {header.rows - left} given")
-        if len(whole) != len(self._arrangement.whole):
-            raise chunk_error(
-                header, f"{len(self._arrangement.whole)} whole arrays are declared and {len(whole)} given"
-            )
+        if len(whole) != len(arrangement.whole):
+            raise chunk_error(header, f"{len(arrangement.whole)} whole arrays are declared and {len(whole)} given")
         for field in arrangement.whole:
             array = whole.get(field.key)
             if array is None or array.dtype != field.dtype or array.shape != field.shape:

@@ -88,10 +88,10 @@ class Quarantine:
 
     def withdraw_all_of(self, api_server: str) -> None:
         """Drop the requests of an api-server that has gone."""
-        gone = (*self._waiting.values(), *([self._on_trial] if self._on_trial is not None else []))
-        for submit in [submit for submit in gone if submit.api_server == api_server]:
-            self._waiting.pop(submit.request_id, None)
-            self.over(submit.request_id)
+        waiting = self._waiting.items()
+        self._waiting = {name: submit for name, submit in waiting if submit.api_server != api_server}
+        if self._on_trial is not None and self._on_trial.api_server == api_server:
+            self.over(self._on_trial.request_id)
 
     def _let_all_go(self) -> list[SubmitRequest]:
         all_of_them = list(self._waiting.values())

@@ -67,11 +67,7 @@ def outputs_of(batch: list[Item], call: Callable[[list[Item]], Sequence[Outcome]
 
 def one_by_one(batch: list[Item], step: Callable[[Item], StageOutput]) -> list[Outcome]:
     """For a model that has no use for a batch: `step` of each item, once, whatever happens to the others."""
-    return [_alone(item, step) for item in batch]
-
-
-def _alone(item: Item, step: Callable[[Item], StageOutput]) -> Outcome:
-    return guarded([item.request], step, item)
+    return [guarded([item.request], step, item) for item in batch]
 
 
 def _outcome(request: StageRequest, made: object) -> Outcome:

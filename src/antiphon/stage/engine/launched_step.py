@@ -7,17 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-Made = TypeVar("Made")
-MadeAlone = TypeVar("MadeAlone", covariant=True)
+Made = TypeVar("Made", covariant=True)
 
 
-class LaunchedStep(Protocol[MadeAlone]):
+class LaunchedStep(Protocol[Made]):
     """What a device is working on."""
 
     def is_over(self) -> bool:
         """True if `collect` would not wait."""
 
-    def collect(self) -> Sequence[MadeAlone]:
+    def collect(self) -> Sequence[Made]:
         """What the step made, in the order in which it was asked for. Called once; waits for the step's end."""
 
 
