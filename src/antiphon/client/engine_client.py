@@ -197,11 +197,7 @@ class EngineClient:
         check_size(payload.params)
         self.pipeline.route(payload.task, payload.inputs, payload.outputs)
         request_id = request_id or new_request_id()
-        if max(len(request_id), len(client)) > _MAX_NAME_CHARS or not (request_id + client).isprintable():
-            told = f"a request id, or a client's name, is at most {_MAX_NAME_CHARS} characters, all of them printable"
-            raise InvalidRequestError(told, param="request_id")
-        if request_id in self._open:
-            raise InvalidRequestError(f"request id {request_id} is in use; wait until it ends or give another")
+        self._check_names(request_id, client)
         loop = asyncio.get_running_loop()
         accepted: asyncio.Future[None] = loop.create_future()
         stream = self._make_stream(request_id, is_whole=is_whole)
@@ -219,6 +215,13 @@ class EngineClient:
         finally:
             late.cancel()
         return stream
+
+    def _check_names(self, request_id: str, client: str) -> None:
+        if max(len(request_id), len(client)) > _MAX_NAME_CHARS or not (request_id + client).isprintable():
+            told = f"a request id, or a client's name, is at most {_MAX_NAME_CHARS} characters, all of them printable"
+            raise InvalidRequestError(told, param="request_id")
+        if request_id in self._open:
+            raise InvalidRequestError(f"request id {request_id} is in use; wait until it ends or give another")
 
     def live_replicas(self) -> dict[str, int]:
         """Stage -> live replicas, as of the orchestrator's last report; 0 before the first."""
