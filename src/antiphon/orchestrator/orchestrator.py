@@ -249,8 +249,9 @@ class Orchestrator:
             if self._is_used(submit.request_id):
                 raise OverloadedError(f"{submit.request_id} is still in use; try again with another id")
             if submit.is_restart:
-                self._quarantine.put(submit)
-                self.start_again(time.monotonic())
+                now_s = time.monotonic()
+                self._quarantine.put(submit, now_s)
+                self.start_again(now_s)
             elif (displaced := self._admission.submit(submit)) is not None:
                 self._reject(displaced, self._admission.news().refusal())
         except OverloadedError as error:

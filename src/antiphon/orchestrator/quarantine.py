@@ -39,8 +39,10 @@ class Quarantine:
         """When `take` may have something to give, if nothing happens before."""
         return min(self._trial_ends_s, self._ends_s) if self._waiting else math.inf
 
-    def put(self, submit: SubmitRequest) -> None:
-        """It is to start again."""
+    def put(self, submit: SubmitRequest, now_s: float) -> None:
+        """It is to start again. If nobody waits or is tried any more, a death has come anew, and so has its time."""
+        if not self._waiting and (self._on_trial is None or now_s >= self._trial_ends_s):
+            self._forget()
         self._waiting[submit.request_id] = submit
 
     def take(self, now_s: float) -> list[SubmitRequest]:

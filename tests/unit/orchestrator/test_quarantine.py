@@ -26,7 +26,7 @@ def quarantine() -> Quarantine:
     """Of three requests, the second of which ran shortest."""
     quarantine = Quarantine(MAX_S)
     for name, ran_s in (("a", 4.0), ("b", 1.0), ("c", 2.0)):
-        quarantine.put(again(name, ran_s))
+        quarantine.put(again(name, ran_s), 0.0)
     return quarantine
 
 
@@ -59,13 +59,13 @@ def test_a_death_in_a_trial_acquits_the_others(quarantine: Quarantine) -> None:
     quarantine.begins("b", 0.0)
     quarantine.convict()
     assert names(quarantine.take(0.0)) == ["a", "c"]
-    quarantine.put(again("d", 1.0))
-    quarantine.put(again("e", 1.0))
+    quarantine.put(again("d", 1.0), 0.0)
+    quarantine.put(again("e", 1.0), 0.0)
     assert names(quarantine.take(0.0)) == ["d"]  # of another death
 
 
 def test_trials_take_no_longer_than_they_may(quarantine: Quarantine) -> None:
-    (slow,) = (quarantine.put(again("slow", 0.5)), *quarantine.take(0.0))[1:]
+    (slow,) = (quarantine.put(again("slow", 0.5), 0.0), *quarantine.take(0.0))[1:]
     assert slow.request_id == "slow"
     quarantine.begins("slow", 5.0)
     quarantine.take(6.0)
@@ -76,23 +76,49 @@ def test_trials_take_no_longer_than_they_may(quarantine: Quarantine) -> None:
     assert names(quarantine.take(15.0)) == ["a"]
     assert not quarantine.is_on_trial("a")
     quarantine.over("c")
-    quarantine.put(again("d", 1.0))
+    quarantine.put(again("d", 1.0), 100.0)
     assert names(quarantine.take(100.0)) == ["d"]
-    quarantine.put(again("e", 1.0))
+    quarantine.put(again("e", 1.0), 100.0)
     assert quarantine.take(100.0) == []  # the time begins anew
+
+
+def test_those_of_a_death_that_comes_later_are_tried_too_while_the_last_one_tried_still_runs() -> None:
+    quarantine = Quarantine(MAX_S)
+    quarantine.put(again("long", 1.0), 0.0)
+    assert names(quarantine.take(0.0)) == ["long"]
+    quarantine.begins("long", 0.0)
+    started = []
+    for name in ("killer", "innocent"):
+        quarantine.put(again(name, 1.0), 100.0)
+        started += names(quarantine.take(100.0))
+    assert started == ["killer"]
+    quarantine.begins("killer", 100.0)
+    assert quarantine.is_on_trial("killer")
+    quarantine.convict()
+    assert names(quarantine.take(100.5)) == ["innocent"]
+
+
+def test_a_trial_that_is_not_over_holds_up_those_of_a_later_death_and_its_time_goes_on() -> None:
+    quarantine = Quarantine(MAX_S)
+    quarantine.put(again("slow", 20.0), 0.0)
+    quarantine.take(0.0)
+    quarantine.begins("slow", 0.0)
+    quarantine.put(again("a", 1.0), 5.0)
+    assert quarantine.take(5.0) == [] and quarantine.due_s == MAX_S
+    assert names(quarantine.take(MAX_S)) == ["a"]
 
 
 def test_with_no_time_for_trials_all_start_at_once() -> None:
     quarantine = Quarantine(0.0)
     for name in ("a", "b"):
-        quarantine.put(again(name, 1.0))
+        quarantine.put(again(name, 1.0), 0.0)
     assert names(quarantine.take(0.0)) == ["a", "b"]
 
 
 def test_the_requests_of_an_api_server_that_has_gone_go_with_it_also_the_one_on_trial() -> None:
     quarantine = Quarantine(MAX_S)
     for name, api_server in (("a", "api-server/1"), ("b", "api-server/1"), ("c", "api-server/0")):
-        quarantine.put(again(name, 1.0, api_server))
+        quarantine.put(again(name, 1.0, api_server), 0.0)
     assert names(quarantine.take(0.0)) == ["a"]
     quarantine.withdraw_all_of("api-server/1")
     assert names(quarantine.take(0.0)) == ["c"] and len(quarantine) == 0
