@@ -99,8 +99,18 @@ class OrchestratorProcess:
     def _receive(self) -> None:
         """What has been said without hurry comes first: it was said earlier, and it frees places."""
         messages = self._inlet.receive()
-        for message in (*self._unhurried.receive(), *messages):
+        self._receive_unhurried()
+        for message in messages:
             self._orchestrator.handle(message)
+
+    def _receive_unhurried(self) -> None:
+        """Once a second all of it: what an idle orchestrator left lying, of more than one read holds, would pile up."""
+        is_all = time.monotonic() >= self._next_report_s
+        while messages := self._unhurried.receive():
+            for message in messages:
+                self._orchestrator.handle(message)
+            if not is_all:
+                return
 
     def _listen(self) -> None:
         is_wanted = self._orchestrator.is_owed_releases

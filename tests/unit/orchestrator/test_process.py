@@ -14,11 +14,14 @@ from antiphon.ids import ORCHESTRATOR
 from antiphon.messages import codec
 from antiphon.messages.bootstrap import Bootstrap
 from antiphon.messages.control import (
+    MAX_MESSAGE_BYTES,
     AbortRequest,
+    Counter,
     Ready,
     RequestReleased,
     StageEvent,
     StageEventKind,
+    StatsReport,
     SubmitRequest,
     ToApiServer,
 )
@@ -120,3 +123,11 @@ def test_when_nothing_else_is_missing_what_has_no_hurry_wakes_too(members: Membe
     assert members.turn(lambda: members.release("encoder/0", members.unhurried))
     assert members.turn(members.wake)
     assert members.is_released()
+
+
+def test_reports_of_any_size_leave_nothing_lying_once_a_second(members: Members) -> None:
+    large = Counter("x" * (MAX_MESSAGE_BYTES // 2), (), 0.0)
+    for number in range(5):
+        members.outlet.send(members.unhurried, StatsReport("encoder/0", (large,), number, 5))
+    assert members.turn(members.wake)
+    assert members.process._unhurried.receive() == []
