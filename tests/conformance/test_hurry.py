@@ -2,6 +2,8 @@
 
 import asyncio
 
+from antiphon.config.pipeline import StartWhen
+from antiphon.messages.control import StageEventKind
 from tests.conformance.row_models import TOPOLOGIES, Fault
 from tests.conformance.small_server import Settings, small_server
 
@@ -35,6 +37,24 @@ def test_failures_aborts_and_all_that_follows_are_told_in_a_hurry() -> None:
                 assert set(server.at("middle").said_to(name)) == {server.inlet.address}
                 assert set(server.at("last").said_to(name)) == {server.inlet.address}
             assert server.at("first").said_to("left") == [server.inlet.address]
+
+    asyncio.run(run())
+
+
+def test_that_a_finished_request_finds_no_room_for_its_rows_is_told_in_a_hurry() -> None:
+    async def run() -> None:
+        values = list(range(200))  # of 16 bytes each on an edge
+        settings = Settings(StartWhen.ALL_CHUNKS, arena_bytes=1024, num_rows_per_step=len(values), deadline_s=0.5)
+        async with small_server(TOPOLOGIES["two stages"], settings) as server:
+            server.paused.add("last/0")
+            name = await server.submit(values)
+            await server.until_over(name)
+            first = server.at("first")
+            assert first.said(name)[0] is StageEventKind.FAILED
+            server.paused.clear()
+            await server.assert_idle()
+            assert first.said(name) == [StageEventKind.FAILED, StageEventKind.RELEASED]
+            assert set(first.said_to(name)) == {server.inlet.address}
 
     asyncio.run(run())
 

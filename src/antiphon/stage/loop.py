@@ -50,7 +50,7 @@ class _Bound:
     has_begun: bool = False
     is_done: bool = False
     has_finished: bool = False
-    """It is done because its engine has made everything."""
+    """It is done because its engine has made everything, and nothing has failed since."""
 
 
 class StageLoop:
@@ -269,6 +269,7 @@ class StageLoop:
 
     def _fail(self, bound: _Bound, error: AntiphonError) -> None:
         log.warning("req=%s replica=%s failed: %s", bound.request.request_id, self._replica, error.message)
+        bound.has_finished = False
         self._end(bound)
         self._router.fail(bound.request.request_id, error)
         self._say(bound, StageEventKind.FAILED, error)
