@@ -4,7 +4,6 @@ In: chunks that the Inbox has ordered. Out: rows for the model; StageOutput from
 Does not know: sockets, peers' addresses, other stages' state.
 """
 
-import math
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -84,14 +83,16 @@ class EdgeInput:
         """
         pieces: list[Arrays] = []
         wanted = self.num_rows if max_rows is None else min(max_rows, self.num_rows)
-        max_bytes = math.inf if max_rows is None else _MAX_JOINED_BYTES
+        num_bytes = 0
         while wanted:
             chunk = self._chunks[0]
             start = chunk.header.rows - self._rows_left_in_first
             count = min(wanted, self._rows_left_in_first)
             piece = _rows_of(chunk, start, count)
-            if pieces and sum(map(_num_bytes, (*pieces, piece))) > max_bytes:
-                break
+            if pieces and max_rows is not None:
+                num_bytes = (num_bytes or _num_bytes(pieces[0])) + _num_bytes(piece)
+                if num_bytes > _MAX_JOINED_BYTES:
+                    break
             pieces.append(piece)
             wanted -= count
             self._consume(chunk, count)

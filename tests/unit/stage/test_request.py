@@ -1,11 +1,13 @@
 """EdgeInput against a plain list of rows."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.connector.base import Chunk
 from antiphon.messages.interstage import ChunkFlag, ChunkForm, ChunkHeader, TensorSpec
+from antiphon.stage import request as module
 from antiphon.stage.request import EdgeInput
 
 TAKE_ALL = -1
@@ -91,6 +93,23 @@ def test_a_step_without_a_limit_gets_all_rows_however_large() -> None:
         edge.add(large_chunk_of(seq, 2))
     assert edge.take()["hidden"][:, 0].tolist() == [0, 0, 1, 1, 2, 2]
     assert edge.num_rows == 0
+
+
+@pytest.mark.parametrize("max_rows", [None, 1000])
+def test_many_small_chunks_are_looked_at_once_each(max_rows: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    num_bytes, num_looks = module._num_bytes, 0
+
+    def counted(arrays: dict[str, np.ndarray]) -> int:
+        nonlocal num_looks
+        num_looks += 1
+        return num_bytes(arrays)
+
+    monkeypatch.setattr(module, "_num_bytes", counted)
+    edge = EdgeInput()
+    for seq in range(500):
+        edge.add(chunk_of(seq, seq, 1))
+    assert edge.take(max_rows)["number"].tolist() == list(range(500))
+    assert num_looks <= 500
 
 
 def test_an_edge_is_exhausted_when_it_has_ended_and_its_last_row_is_taken() -> None:
