@@ -120,6 +120,30 @@ def test_a_chunk_for_a_consumer_that_cannot_be_reached_fails_its_request_and_tha
         assert chunk.header.flags == ChunkFlag.ERROR
 
 
+def test_a_failure_that_waits_for_a_descriptor_lets_no_other_request_wait_for_one(directory: RunDirectory) -> None:
+    forms = [ChunkForm(f"req-{number}", 0, "thinker->talker", "thinker/0", ()) for number in range(3)]
+    with (
+        closing(ShmConnector(directory.address("thinker/0.chunks"), arena_bytes=1 << 20)) as thinker,
+        closing(ShmConnector(directory.address("talker/0.chunks"), arena_bytes=1 << 20)) as talker,
+    ):
+        thinker.startup()
+        talker.startup()
+        with only_more_descriptors(0):
+            for form in forms[:2]:
+                with pytest.raises(StageError, match=r"no connection"):
+                    thinker.put(talker.address, ChunkHeader(form, 0), (), {})
+                assert thinker.put(talker.address, ChunkHeader(form, 0, flags=int(ChunkFlag.ERROR)), (), {})
+                thinker.flush()
+        assert thinker.put(talker.address, ChunkHeader(forms[2], 0, flags=int(ChunkFlag.END)), (), {})
+        thinker.flush()
+        got: list[tuple[str, int]] = []
+        while len(got) < len(forms):
+            chunk = talker.get()
+            if chunk is not None:
+                got.append((chunk.header.form.request_id, chunk.header.flags))
+        assert got == [("req-0", ChunkFlag.ERROR), ("req-1", ChunkFlag.ERROR), ("req-2", ChunkFlag.END)]
+
+
 def test_a_process_that_cannot_be_watched_does_not_join(caplog: pytest.LogCaptureFixture) -> None:
     with closing(ProcessWatch()) as watch:
         before = open_descriptors()

@@ -45,6 +45,8 @@ class ShmConnector:
         self._arrived: deque[tuple[Parcel, SentChunk, bytes]] = deque()
         self._outgoing: dict[str, Outgoing] = {}
         """Of peers that have been met and not forgotten."""
+        self._untried: set[str] = set()
+        """Those of them that were only told of failures, which may wait for a descriptor."""
         self._waiting: dict[str, None] = {}
         """Peers that something waits for."""
         self._num_put = self._num_bytes_put = self._num_refused = 0
@@ -78,7 +80,8 @@ class ShmConnector:
         form, num_rows = header.form, header.rows
         layout = layout_of(form.encoded)
         places = layout.check_size(header, self._max_chunk_bytes)
-        outgoing = self._outgoing.get(peer) or self._meet_consumer(peer, header)
+        outgoing = None if peer in self._untried else self._outgoing.get(peer)
+        outgoing = outgoing or self._meet_consumer(peer, header)
         if outgoing is None:
             return True
         size_bytes = places.size_bytes
@@ -146,6 +149,7 @@ class ShmConnector:
         self._outlet.forget(peer)
         self._peer_arenas.forget(peer)
         self._outgoing.pop(peer, None)
+        self._untried.discard(peer)
         self._waiting.pop(peer, None)
 
     def fileno(self) -> int:
@@ -184,11 +188,16 @@ class ShmConnector:
 
     def _meet_consumer(self, peer: str, header: ChunkHeader) -> Outgoing | None:
         """As `_meet`, when it can be reached; StageError if not. That a request has failed waits until it can be."""
-        if peer not in self._forgotten and not header.flags & FAILED:
+        if peer in self._forgotten:
+            return None
+        if header.flags & FAILED:
+            self._untried.add(peer)
+        else:
             try:
                 self._outlet.reach(peer)
             except NoDescriptorError as error:
                 raise chunk_error(header, error.message) from error
+            self._untried.discard(peer)
         return self._meet(peer)
 
     def _room_for(self, outgoing: Outgoing, size_bytes: int) -> int | None:
