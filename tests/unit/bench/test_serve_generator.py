@@ -3,14 +3,23 @@
 import asyncio
 import base64
 import contextlib
+import fcntl
 import json
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
 import zlib
 from collections.abc import Awaitable, Callable
+from typing import IO
 
 import pytest
 
 from antiphon.bench.serve.generator import Generator
-from antiphon.bench.serve.messages import Ask, Plan, Record, Result, Task
+from antiphon.bench.serve.messages import DECODE_REPORT, Ask, Plan, Ready, Record, Result, Task
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 PCM = b"\x01\x00\x02\x00\x03\x00"
@@ -182,3 +191,25 @@ def test_a_client_that_reads_slowly_takes_its_time_and_gets_everything() -> None
         )
     )
     assert slow.text_s[-1] - slow.text_s[0] > 0.1 * len(reply) / 500_000
+
+
+def is_full(pipe: IO[bytes]) -> bool:
+    (num_bytes,) = struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))
+    return num_bytes >= fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ) - select.PIPE_BUF
+
+
+def test_a_long_report_is_whole_also_when_nobody_buffers_and_a_signal_comes_in_the_middle() -> None:
+    """As in a container with PYTHONUNBUFFERED=1: a write to the pipe then ends where it is interrupted."""
+    says = (
+        "import signal; signal.signal(signal.SIGUSR1, lambda *_: None)\n"
+        "from antiphon.bench.serve.generator import _tell; from antiphon.bench.serve.messages import Ready, Result\n"
+        "_tell(Ready()); _tell(Result([], [0.5] * 200_000, 1.0, 1.0))"
+    )
+    with subprocess.Popen([sys.executable, "-u", "-c", says], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert DECODE_REPORT.decode(process.stdout.readline()) == Ready()
+        while not is_full(process.stdout):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGUSR1)
+        result = DECODE_REPORT.decode(process.stdout.readline())
+    assert isinstance(result, Result) and len(result.loop_lags_s) == 200_000

@@ -159,8 +159,9 @@ def _record(ask: Ask, ready_s: float, sent_s: float, end_s: float, answer: Answe
 
 
 def _tell(report: Report) -> None:
-    sys.stdout.buffer.write(ENCODE(report) + b"\n")
-    sys.stdout.buffer.flush()
+    """All of it: under PYTHONUNBUFFERED the buffer of sys.stdout is none, and may write a part of a long line."""
+    with open(sys.stdout.fileno(), "wb", closefd=False) as stdout:
+        stdout.write(ENCODE(report) + b"\n")
 
 
 def main() -> None:
