@@ -148,10 +148,9 @@ class Point:
         return (max(self.mean_s) - min(self.mean_s)) / statistics.fmean(self.mean_s)
 
 
-def run_sweep(sweep: Sweep, say: Callable[[str], None], progress: Callable[[Progress], None]) -> list[SweepRun]:
-    """All runs. One that fails, or whose load generator was in the way, is noted, and the sweep goes on."""
+def run_sweep(sweep: Sweep, say: Callable[[str], None], progress: Callable[[Progress], None]) -> Iterator[SweepRun]:
+    """Each run as it ends. One that fails, or whose load generator was in the way, is noted, and the sweep goes on."""
     deployments = {arm.name: _deployment(sweep.target_of(arm)) for arm in sweep.arms}
-    runs = []
     for number, (repeat, rate_rps, arm) in enumerate(sweep.schedule(), 1):
         say(f"run {number} of {sweep.num_runs}: {arm.name} at {rate_rps:g} req/s, repeat {repeat + 1}")
         settings = sweep.settings_of(rate_rps, repeat)
@@ -159,12 +158,11 @@ def run_sweep(sweep: Sweep, say: Callable[[str], None], progress: Callable[[Prog
         try:
             run = run_serve(sweep.target_of(arm), settings, progress)
         except StageError as error:
-            runs.append(SweepRun(repeat, rate_rps, arm.name, None, ideal, error.message))
             say(f"not measured: {error.message}")
+            yield SweepRun(repeat, rate_rps, arm.name, None, ideal, error.message)
             continue
         problem = "" if not run.totals.num_failed else f"{run.totals.num_failed} of {run.totals.num_requests} failed"
-        runs.append(SweepRun(repeat, rate_rps, arm.name, run, ideal, problem))
-    return runs
+        yield SweepRun(repeat, rate_rps, arm.name, run, ideal, problem)
 
 
 def _deployment(target: Target) -> Deployment:

@@ -119,7 +119,7 @@ def sweep(
     from antiphon.bench.chart import Chart, write_chart
     from antiphon.bench.serve.report import write_json
     from antiphon.bench.serve.run import Target
-    from antiphon.bench.sweep import Arm, Sweep, as_json, capacities_rps, named_arms, points_of, run_sweep
+    from antiphon.bench.sweep import Arm, Sweep, SweepRun, as_json, capacities_rps, named_arms, points_of, run_sweep
 
     rates_rps = _rates(rates)
     named = named_arms(pipeline, list(filter(None, arms.split(","))) or ([] if own_arms else ["default"]))
@@ -127,12 +127,15 @@ def sweep(
     plan = Sweep(
         Target("", pipeline, deploy_file, assignments), _settings(rates_rps[0], options), rates_rps, chosen, repeats
     )
+    runs: list[SweepRun] = []
     with _ProgressBar(plan.settings.num_requests) as bar:
-        runs = run_sweep(plan, bar.say, bar.show)
+        for run in run_sweep(plan, bar.say, bar.show):
+            runs.append(run)
+            if out is not None:  # after each: what a long sweep has measured is there, however it ends
+                write_json(as_json(plan, runs, metric), out)
     points, capacities = points_of(plan, runs, metric), capacities_rps(plan)
     _show_points(points, metric, capacities)
     if out is not None:
-        write_json(as_json(plan, runs, metric), out)
         click.echo(f"written to {out}")
     if chart is not None:
         title = f"{pipeline}: {options['num_requests']} requests, {repeats} repeats"
