@@ -38,6 +38,12 @@ def test_a_second_replica_takes_the_second_request() -> None:
     assert [record.end_s for record in records] == [2.0, 1.5, 2.75]
 
 
+def test_of_two_replicas_with_as_many_requests_the_one_bound_less_often_is_taken_as_the_orchestrator_does() -> None:
+    # the first replica has had two requests when the last one comes, the second only one, which ends at 5.125
+    arrivals = [Arrival(0.0, 1, 1), Arrival(0.125, 1, 5), Arrival(2.0, 1, 5), Arrival(2.5, 1, 1)]
+    assert [record.end_s for record in simulate(single(replicas=2), arrivals)] == [1.0, 5.125, 7.0, 6.125]
+
+
 THINKER = StageTiming("thinker", StageKind.SEQUENCES, base_s=1.0)
 TALKER = StageTiming("talker", StageKind.SEQUENCES, base_s=0.5, outputs_per_input=2.0)
 VOCODER = StageTiming("code2wav", StageKind.GENERATOR, base_s=0.25, row_s=0.08)

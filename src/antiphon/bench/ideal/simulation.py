@@ -83,13 +83,21 @@ class _Job:
 
 @dataclass(eq=False)
 class _Replica:
-    """Owns its places and what waits for one. step: the spans that are being computed; None when idle."""
+    """Owns its places and what waits for one. step: the spans that are being computed; None when idle.
+
+    num_bound: requests that it has now; num_ever_bound: that it has had.
+    """
 
     stage: StageTiming
     running: list[_Job] = field(default_factory=list)
     waiting: deque[_Job] = field(default_factory=deque)
     step: list[tuple[_Job, int]] | None = None
     num_bound: int = 0
+    num_ever_bound: int = 0
+
+    def load(self) -> tuple[int, int]:
+        """What the orchestrator goes by: of the replicas with the fewest requests, the one bound least often."""
+        return self.num_bound, self.num_ever_bound
 
     def form_step(self) -> float:
         """Choose the next spans; their time in seconds, 0 if there is nothing to do."""
@@ -169,8 +177,9 @@ class _Simulation:
         works = pipeline.work(arrival.num_input_tokens, arrival.num_output_tokens)
         jobs = []
         for index, (stage, work) in enumerate(zip(pipeline.stages, works, strict=True)):
-            replica = min(self._pools[index], key=lambda candidate: candidate.num_bound)
+            replica = min(self._pools[index], key=_Replica.load)
             replica.num_bound += 1
+            replica.num_ever_bound += 1
             job = _Job(
                 number,
                 stage,
