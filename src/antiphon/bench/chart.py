@@ -92,7 +92,6 @@ def _panel(axes: Any, chart: Chart, which: str, figures: list[tuple[list[float],
     axes.grid(visible=True, which="both", alpha=0.2)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "235" else "")
-    axes.set_xlim(left=0)
     _mark_capacities(axes, chart)
 
 
@@ -104,6 +103,7 @@ def _mark_capacities(axes: Any, chart: Chart) -> None:
         axes.axvline(rps, color="#888888", linestyle=":", linewidth=1)
         text = f"{stage} full"
         axes.text(rps, 0.98, text, rotation=90, va="top", ha="right", fontsize=8, transform=axes.get_xaxis_transform())
+    axes.set_xlim(0, 1.05 * max(highest, *(rps for rps, _ in near), 0.0))
 
 
 def _page(chart: Chart, svg: str) -> str:
