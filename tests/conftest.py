@@ -1,5 +1,6 @@
 """Servers with nothing unusual about them, started once for all tests that want one; the settings of hypothesis."""
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -7,6 +8,8 @@ from hypothesis import HealthCheck, settings
 
 from tests.process.conftest import Server, start_server
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background job; children would ignore it, too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile(
     "antiphon",
     deadline=None,  # how long an example takes is a matter of what else the machine does

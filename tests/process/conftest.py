@@ -10,8 +10,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import AnyStr
 
 import pytest
 
@@ -51,6 +53,16 @@ def start_server(*arguments: str) -> Server:
                 break
     process.kill()
     raise AssertionError(f"the server did not start (exit code {process.wait()}): {printed}")
+
+
+@contextmanager
+def killed_at_the_end(process: "subprocess.Popen[AnyStr]") -> Iterator["subprocess.Popen[AnyStr]"]:
+    """A test that fails does not wait for what it has started."""
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def eventually(check: Callable[[], bool], timeout_s: float = 15.0) -> bool:

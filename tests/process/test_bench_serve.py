@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.process.conftest import Server, eventually
+from tests.process.conftest import Server, eventually, killed_at_the_end
 
 TIMEOUT_S = 120.0
 LATE = ("--max-lag", "10")  # on a busy machine; the refusal has a test of its own
@@ -107,9 +107,11 @@ def test_what_a_sweep_has_measured_is_kept_when_it_is_ended(tmp_path: Path) -> N
     load = "--num-requests", "6", "--num-warmups", "0", "--input-tokens", "20", "--output-tokens", "10", *LATE
     arms = "--arms", "next", "--arm", "endless=stages.thinker.options.base_ms=60000"
     sweep = "sweep", "sim-qwen3-omni", "--rates", "8", *arms, "--repeats", "1", *load, "--out", str(out)
-    with subprocess.Popen([sys.executable, "-m", "antiphon", "bench", *sweep], stdout=subprocess.DEVNULL) as process:
+    command = [sys.executable, "-m", "antiphon", "bench", *sweep]
+    with killed_at_the_end(subprocess.Popen(command, stdout=subprocess.DEVNULL)) as process:
         assert eventually(lambda: out.exists() and out.read_text().endswith("}\n"), TIMEOUT_S)
         assert process.poll() is None
         process.terminate()
+        process.wait(TIMEOUT_S)
     kept = json.loads(out.read_text())
     assert [(run["arm"], run["run"]["totals"]["num_requests"]) for run in kept["runs"]] == [("next", 6)]

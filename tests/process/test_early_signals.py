@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.process.conftest import eventually
+from tests.process.conftest import eventually, killed_at_the_end
 from tests.process.relay_server import CHILDREN, alive, children, cmdline
 
 pytestmark = pytest.mark.usefixtures("runtime_dir")
@@ -51,9 +51,10 @@ def test_a_server_that_is_told_to_stop_ends_without_a_word_as_soon_as(
     shared_before = set(os.listdir("/dev/shm"))
     command = [sys.executable, "-m", "antiphon", "serve", "sim-relay", "--port", "0"]
     environment = {**os.environ, "ANTIPHON_LOG_LEVEL": "ERROR"}
-    with subprocess.Popen(
+    serving = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, process_group=0
-    ) as launcher:
+    )
+    with killed_at_the_end(serving) as launcher:
         while not MOMENTS[moment](launcher.pid):
             assert launcher.poll() is None
             time.sleep(_LOOK_S)
@@ -67,7 +68,8 @@ def test_a_server_that_is_told_to_stop_ends_without_a_word_as_soon_as(
 
 def test_another_command_that_is_told_to_stop_before_it_runs_says_by_its_exit_code_that_it_did_not() -> None:
     command = [sys.executable, "-m", "antiphon", "plan", "sim-relay"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as planning:
+    command_line = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with killed_at_the_end(command_line) as planning:
         while not handles_sigterm(planning.pid):
             assert planning.poll() is None
         planning.send_signal(signal.SIGTERM)

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.process.conftest import Server, eventually, start_server
+from tests.process.conftest import Server, eventually, killed_at_the_end, start_server
 from tests.process.metrics_page import metric
 from tests.process.relay_server import (
     CHILDREN,
@@ -89,7 +89,7 @@ def test_nothing_is_left_when_the_launcher_is_killed_while_its_processes_start(
     (tmp_path / "decoder.py").write_text("import time\ntime.sleep(600)\n")
     (tmp_path / "pipeline.py").write_text(NEVER_READY.format(model=f"{tmp_path}/decoder.py:Decoder"))
     command = [sys.executable, "-m", "antiphon", "serve", f"{tmp_path}/pipeline.py:PIPELINE", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as launcher:
+    with killed_at_the_end(subprocess.Popen(command, stdout=subprocess.PIPE)) as launcher:
         assert eventually(lambda: len(children(launcher.pid)) == len(CHILDREN))
         pids = list(children(launcher.pid))
         kill([launcher.pid])
