@@ -5,7 +5,7 @@ import errno
 import itertools
 import os
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -98,16 +98,23 @@ def test_what_is_sent_without_a_descriptor_waits_for_one_and_who_asks_before_is_
         outlet.reach(inlet.address)
 
 
-def test_a_chunk_for_a_consumer_that_cannot_be_reached_fails_its_request_and_that_is_told_later(
-    directory: RunDirectory,
-) -> None:
-    form = ChunkForm("req-1", 0, "thinker->talker", "thinker/0", ())
+@contextmanager
+def thinker_and_talker(directory: RunDirectory) -> Iterator[tuple[ShmConnector, ShmConnector]]:
+    """The connectors of two processes that have not met."""
     with (
         closing(ShmConnector(directory.address("thinker/0.chunks"), arena_bytes=1 << 20)) as thinker,
         closing(ShmConnector(directory.address("talker/0.chunks"), arena_bytes=1 << 20)) as talker,
     ):
         thinker.startup()
         talker.startup()
+        yield thinker, talker
+
+
+def test_a_chunk_for_a_consumer_that_cannot_be_reached_fails_its_request_and_that_is_told_later(
+    directory: RunDirectory,
+) -> None:
+    form = ChunkForm("req-1", 0, "thinker->talker", "thinker/0", ())
+    with thinker_and_talker(directory) as (thinker, talker):
         with only_more_descriptors(0):
             with pytest.raises(StageError, match=r"chunk 0 of req-1 on thinker->talker from thinker/0: no connection"):
                 thinker.put(talker.address, ChunkHeader(form, 0), (), {})
@@ -122,12 +129,7 @@ def test_a_chunk_for_a_consumer_that_cannot_be_reached_fails_its_request_and_tha
 
 def test_a_failure_that_waits_for_a_descriptor_lets_no_other_request_wait_for_one(directory: RunDirectory) -> None:
     forms = [ChunkForm(f"req-{number}", 0, "thinker->talker", "thinker/0", ()) for number in range(3)]
-    with (
-        closing(ShmConnector(directory.address("thinker/0.chunks"), arena_bytes=1 << 20)) as thinker,
-        closing(ShmConnector(directory.address("talker/0.chunks"), arena_bytes=1 << 20)) as talker,
-    ):
-        thinker.startup()
-        talker.startup()
+    with thinker_and_talker(directory) as (thinker, talker):
         with only_more_descriptors(0):
             for form in forms[:2]:
                 with pytest.raises(StageError, match=r"no connection"):

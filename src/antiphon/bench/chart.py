@@ -103,7 +103,7 @@ def _mark_capacities(axes: Any, chart: Chart) -> None:
         axes.axvline(rps, color="#888888", linestyle=":", linewidth=1)
         text = f"{stage} full"
         axes.text(rps, 0.98, text, rotation=90, va="top", ha="right", fontsize=8, transform=axes.get_xaxis_transform())
-    axes.set_xlim(0, 1.05 * max(highest, *(rps for rps, _ in near), 0.0))
+    axes.set_xlim(0, 1.05 * max([highest, *(rps for rps, _ in near)]))
 
 
 def _page(chart: Chart, svg: str) -> str:
